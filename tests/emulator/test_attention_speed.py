@@ -16,4 +16,4 @@ def test_a_kernel_of_every_kind_is_measured(builds: Mapping[str, BuildResult], n
     build = builds[name]
     measured = cost(Path(build.ptx), build.variant, 1, checks=True, threads=1, repeat=1, sums="fast")
     assert measured.warp_instructions > 5000
-    assert measured.rest > 0
+    assert min(measured.seconds, measured.thread_seconds, measured.product_seconds) > 0

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from tests import forked
 from tests.harness.support import git
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -141,14 +140,7 @@ class History:
             self.shas.append(said.stdout.strip())
 
     def fmha(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "fmha", *arguments],
-            cwd=self.root,
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forked.fmha(*arguments, cwd=self.root)
 
     def accept(self, seeds: int) -> None:
         """The first commit's run as the baseline."""

@@ -14,6 +14,7 @@ import pytest
 
 from fmha.harness.errors import ExitCode
 from tests.evidence.seeded_history import CLEAN, HISTORY, PLANTS, REPOSITORY, History
+from tests.forked import fmha
 from tests.harness.support import git
 from tests.integration.processes import eventually
 
@@ -137,14 +138,7 @@ def test_unbuildable_neighbours_leave_candidates(history: History, tmp_path: Pat
         source.write_text(text)
         git(clone, "commit", "-q", "-a", "-m", subject)
     shutil.copytree(history.root / ".fmha" / "cache", clone / ".fmha" / "cache")
-    ran = subprocess.run(
-        [sys.executable, "-m", "fmha", "bisect", "HEAD~2", "HEAD", "--json", "--quiet"],
-        cwd=clone,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = fmha("bisect", "HEAD~2", "HEAD", "--json", "--quiet", cwd=clone)
     assert ran.returncode == ExitCode.INCOMPLETE, ran.stderr
     found = json.loads(ran.stdout)
     assert found["commit"] is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from fmha.harness.config import load
 from fmha.harness.errors import ExitCode
 from fmha.harness.git import resolve_commit
 from fmha.harness.worker.variants import variant_for
+from tests import forked
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
 
@@ -54,8 +54,7 @@ def project(repository: Path, lend_builds: Callable[[Path], None], tmp_path_fact
 
 
 def fmha(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "fmha", *arguments]
-    return subprocess.run(command, cwd=root, env=os.environ.copy(), capture_output=True, text=True, check=False)
+    return forked.fmha(*arguments, cwd=root)
 
 
 def regress(root: Path, change: Change, *arguments: str) -> dict[str, Any]:

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+if TYPE_CHECKING:
+    import torch
 
-from fmha.harness import attention as module  # noqa: E402
-from fmha.harness import exact  # noqa: E402
-from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan  # noqa: E402
+    from fmha.harness import exact
+    from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan
 
 pytestmark = pytest.mark.torch
+NAMES = ("AttentionResult", "Sparse", "attention", "merge", "plan")
 RESULTS = ("o", "row_max", "row_sum", "lse")
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
 Call = dict[str, Any]
+Later = Callable[[], Call]  # a parameter of a test that has tensors
 
 
 @pytest.fixture(scope="module", autouse=True)
-def builds_of_the_run(build_cache: Path) -> Iterator[None]:
-    """Kernels come from where all tests have them, and not from the checkout's own cache."""
+def loaded(build_cache: Path) -> Iterator[None]:
+    """Names of torch and of what needs it: loading it takes seconds, and every worker of a run collects these tests.
+    Kernels come from where all tests have them, and not from the checkout's own cache."""
+    import torch
+
+    from fmha.harness import attention as module
+    from fmha.harness import exact
+
+    globals().update(torch=torch, exact=exact)
+    globals().update({name: getattr(module, name) for name in NAMES})
     build = module.build_variants
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -99,21 +109,35 @@ def test_the_kernel_agrees_with_the_definition() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"causal": True, "output_dtype": torch.bfloat16},
-        {"window": 9, "scale": 0.3, "splits": 3},
-        {"window": (20, None), "query_offsets": torch.tensor([-3, 60], dtype=torch.int32), "p_path": "smem"},
-        {"kv_lens": torch.tensor([0, 50], dtype=torch.int32), "sink": torch.tensor([0.5, torch.inf, -torch.inf, 9.0])},
-        {"sparse": sparse_branch(), "sink": torch.zeros(HEADS), "kv_lens": torch.tensor([96, 3], dtype=torch.int32)},
-        {"v": None, "sparse": replace(sparse_branch(), v=None, lens=None), "normalise": False},
+        lambda: {"causal": True, "output_dtype": torch.bfloat16},
+        lambda: {"window": 9, "scale": 0.3, "splits": 3},
+        lambda: {"window": (20, None), "query_offsets": torch.tensor([-3, 60], dtype=torch.int32), "p_path": "smem"},
+        lambda: {
+            "kv_lens": torch.tensor([0, 50], dtype=torch.int32),
+            "sink": torch.tensor([0.5, torch.inf, -torch.inf, 9.0]),
+        },
+        lambda: {
+            "sparse": sparse_branch(),
+            "sink": torch.zeros(HEADS),
+            "kv_lens": torch.tensor([96, 3], dtype=torch.int32),
+        },
+        lambda: {"v": None, "sparse": replace(sparse_branch(), v=None, lens=None), "normalise": False},
     ],
-    ids=lambda changes: "-".join(changes),
+    ids=[
+        "causal-output_dtype",
+        "window-scale-splits",
+        "window-query_offsets-p_path",
+        "kv_lens-sink",
+        "sparse-sink-kv_lens",
+        "v-sparse-normalise",
+    ],
 )
-def test_every_argument_reaches_the_kernel(changes: Call) -> None:
-    call = arguments() | changes
+def test_every_argument_reaches_the_kernel(changes: Later) -> None:
+    call = arguments() | changes()
     got = attention(**call)
     wanted = exact.attention(**{**call, "output_dtype": None})
     near(got, wanted)
-    assert got.o.dtype == changes.get("output_dtype", torch.float32)
+    assert got.o.dtype == call.get("output_dtype", torch.float32)
     assert got.findings == ()
     assert (exact.attention(**arguments()).o - wanted.o).norm() / wanted.o.norm() > 0.02, "the change is no change"
 
@@ -220,10 +244,13 @@ def packed_apart() -> tuple[Call, list[Call]]:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("options", [{"causal": True}, {"window": 9, "splits": 2, "sink": torch.ones(HEADS)}])
-def test_packed_sequences_are_sequences_by_themselves(options: Call) -> None:
+@pytest.mark.parametrize(
+    "made", [lambda: {"causal": True}, lambda: {"window": 9, "splits": 2, "sink": torch.ones(HEADS)}]
+)
+def test_packed_sequences_are_sequences_by_themselves(made: Later) -> None:
     """Bit by bit: none writes into the next one's rows, and none sees what its neighbours hold."""
     packed, alone = packed_apart()
+    options = made()
     got = attention(**packed, **options)
     assert got.findings == ()
     assert (got.o.shape, got.lse.shape) == ((10, HEADS, HEAD_DIM), (10, HEADS))
@@ -264,66 +291,80 @@ def test_pages_and_packed_sequences_go_through_the_operator() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"block_table": torch.zeros(BATCH, 3)}, TypeError, "block_table: expected torch.int32, got torch.float32"),
-        ({"block_table": [1]}, TypeError, "block_table: expected a tensor of torch.int32, got list"),
         (
-            {"block_table": int32([1], [1], [1])},
+            lambda: {"block_table": torch.zeros(BATCH, 3)},
+            TypeError,
+            "block_table: expected torch.int32, got torch.float32",
+        ),
+        (lambda: {"block_table": [1]}, TypeError, "block_table: expected a tensor of torch.int32, got list"),
+        (
+            lambda: {"block_table": int32([1], [1], [1])},
             ValueError,
             "block_table: expected shape [2, pages an entry], got [3, 1]",
         ),
-        ({"block_table": int32([3, 1], [3, 4])}, ValueError, "kv_lens: expected values from 0 to 64, got 96"),
-        ({"block_table": int32([3, 1, 9], [3, 4, 0])}, ValueError, "block_table: expected pages from 0 to 8, got 9"),
-        ({"block_table": int32([], [])}, ValueError, "block_table: expected at least 1 page an entry, got 0"),
+        (lambda: {"block_table": int32([3, 1], [3, 4])}, ValueError, "kv_lens: expected values from 0 to 64, got 96"),
         (
-            {name: torch.zeros(9, 48, 2, HEAD_DIM).bfloat16() for name in ("k", "v")},
+            lambda: {"block_table": int32([3, 1, 9], [3, 4, 0])},
+            ValueError,
+            "block_table: expected pages from 0 to 8, got 9",
+        ),
+        (lambda: {"block_table": int32([], [])}, ValueError, "block_table: expected at least 1 page an entry, got 0"),
+        (
+            lambda: {name: torch.zeros(9, 48, 2, HEAD_DIM).bfloat16() for name in ("k", "v")},
             ValueError,
             "k: expected pages of 16, 32, 64, 128, 256 rows, got 48",
         ),
         (
-            {name: torch.zeros(9, 32, HEAD_DIM).bfloat16() for name in ("k", "v")} | {"sparse": sparse_branch()},
+            lambda: (
+                {name: torch.zeros(9, 32, HEAD_DIM).bfloat16() for name in ("k", "v")} | {"sparse": sparse_branch()}
+            ),
             ValueError,
             "sparse: is not for K and V in pages, nor for packed queries or keys",
         ),
-        ({"cu_seqlens_k": int32(0, 1, 2)}, ValueError, "block_table: is not for packed keys, with cu_seqlens_k"),
-        ({"max_seqlen_k": 5}, ValueError, "max_seqlen_k: is for packed keys, with cu_seqlens_k"),
-        ({"max_seqlen_q": 5}, ValueError, "max_seqlen_q: is for packed queries, with cu_seqlens_q"),
+        (
+            lambda: {"cu_seqlens_k": int32(0, 1, 2)},
+            ValueError,
+            "block_table: is not for packed keys, with cu_seqlens_k",
+        ),
+        (lambda: {"max_seqlen_k": 5}, ValueError, "max_seqlen_k: is for packed keys, with cu_seqlens_k"),
+        (lambda: {"max_seqlen_q": 5}, ValueError, "max_seqlen_q: is for packed queries, with cu_seqlens_q"),
     ],
 )
-def test_wrong_pages_are_named(changes: Call, error: type[Exception], message: str) -> None:
+def test_wrong_pages_are_named(changes: Later, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
-        attention(**pages_apart()[0] | changes)
+        attention(**pages_apart()[0] | changes())
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"max_seqlen_q": None}, TypeError, "max_seqlen_q: expected an int with cu_seqlens_q, got NoneType"),
-        ({"max_seqlen_k": 49}, ValueError, "max_seqlen_k: expected at least 50, the longest, got 49"),
-        ({"max_seqlen_q": 0}, ValueError, "max_seqlen_q: expected at least 1, got 0"),
-        ({"cu_seqlens_q": int32(0)}, ValueError, "cu_seqlens_q: expected at least 2 values, got 1"),
+        (lambda: {"max_seqlen_q": None}, TypeError, "max_seqlen_q: expected an int with cu_seqlens_q, got NoneType"),
+        (lambda: {"max_seqlen_k": 49}, ValueError, "max_seqlen_k: expected at least 50, the longest, got 49"),
+        (lambda: {"max_seqlen_q": 0}, ValueError, "max_seqlen_q: expected at least 1, got 0"),
+        (lambda: {"cu_seqlens_q": int32(0)}, ValueError, "cu_seqlens_q: expected at least 2 values, got 1"),
         (
-            {"cu_seqlens_q": int32(0, 3, 2, 4, 10)},
+            lambda: {"cu_seqlens_q": int32(0, 3, 2, 4, 10)},
             ValueError,
             "cu_seqlens_q: expected values that grow from 0 to the 10",
         ),
         (
-            {"cu_seqlens_k": int32(0, 40, 60, 110, 119)},
+            lambda: {"cu_seqlens_k": int32(0, 40, 60, 110, 119)},
             ValueError,
             "cu_seqlens_k: expected values that grow from 0 to the",
         ),
-        ({"cu_seqlens_k": int32(0, 70, 120)}, ValueError, "cu_seqlens_k: expected shape [5], got [3]"),
-        ({"cu_seqlens_k": torch.arange(5)}, TypeError, "cu_seqlens_k: expected torch.int32, got torch.int64"),
-        ({"kv_lens": int32(1, 1, 1, 1)}, ValueError, "kv_lens: is not for packed keys"),
+        (lambda: {"cu_seqlens_k": int32(0, 70, 120)}, ValueError, "cu_seqlens_k: expected shape [5], got [3]"),
+        (lambda: {"cu_seqlens_k": torch.arange(5)}, TypeError, "cu_seqlens_k: expected torch.int32, got torch.int64"),
+        (lambda: {"kv_lens": int32(1, 1, 1, 1)}, ValueError, "kv_lens: is not for packed keys"),
         (
-            {"q": torch.zeros(2, 5, HEADS, HEAD_DIM).bfloat16()},
+            lambda: {"q": torch.zeros(2, 5, HEADS, HEAD_DIM).bfloat16()},
             ValueError,
             "q: expected shape [total_q, heads, head_dim]",
         ),
     ],
 )
-def test_wrong_packed_sequences_are_named(changes: Call, error: type[Exception], message: str) -> None:
+def test_wrong_packed_sequences_are_named(changes: Later, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
-        attention(**packed_apart()[0] | changes)
+        attention(**packed_apart()[0] | changes())
 
 
 @pytest.mark.nvcc
@@ -442,90 +483,106 @@ def test_outputs_that_do_not_fit_are_named(change: Any, error: type[Exception], 
         attention(**arguments(), out=change(out))
 
 
-WRONG: list[tuple[Call, type[Exception], str]] = [
-    ({"q": [1.0]}, TypeError, "q: expected a tensor of torch.bfloat16, got list"),
-    ({"k": None}, TypeError, "k: expected a tensor of torch.bfloat16, got NoneType"),
-    ({"q": torch.zeros(BATCH, T, HEADS, HEAD_DIM)}, TypeError, "q: expected torch.bfloat16, got torch.float32"),
+WRONG: list[tuple[Later, type[Exception], str]] = [
+    (lambda: {"q": [1.0]}, TypeError, "q: expected a tensor of torch.bfloat16, got list"),
+    (lambda: {"k": None}, TypeError, "k: expected a tensor of torch.bfloat16, got NoneType"),
+    (lambda: {"q": torch.zeros(BATCH, T, HEADS, HEAD_DIM)}, TypeError, "q: expected torch.bfloat16, got torch.float32"),
     (
-        {"q": torch.zeros(BATCH, T, HEAD_DIM).bfloat16()},
+        lambda: {"q": torch.zeros(BATCH, T, HEAD_DIM).bfloat16()},
         ValueError,
         "q: expected shape [batch, t, heads, head_dim], got [2, 5, 64]",
     ),
     (
-        {"q": torch.zeros(BATCH, 0, HEADS, HEAD_DIM).bfloat16()},
+        lambda: {"q": torch.zeros(BATCH, 0, HEADS, HEAD_DIM).bfloat16()},
         ValueError,
         "q: t must be at least 1, shape is [2, 0, 4, 64]",
     ),
-    ({"k": torch.zeros(BATCH, S_K, 32).bfloat16()}, ValueError, "k: expected shape [2, s_k, 64], got [2, 96, 32]"),
-    ({"v": torch.zeros(BATCH, 95, HEAD_DIM).bfloat16()}, ValueError, "v: expected shape [2, 96, 64], got [2, 95, 64]"),
     (
-        {"k": torch.zeros(BATCH, HEAD_DIM, S_K).bfloat16().transpose(1, 2)},
+        lambda: {"k": torch.zeros(BATCH, S_K, 32).bfloat16()},
+        ValueError,
+        "k: expected shape [2, s_k, 64], got [2, 96, 32]",
+    ),
+    (
+        lambda: {"v": torch.zeros(BATCH, 95, HEAD_DIM).bfloat16()},
+        ValueError,
+        "v: expected shape [2, 96, 64], got [2, 95, 64]",
+    ),
+    (
+        lambda: {"k": torch.zeros(BATCH, HEAD_DIM, S_K).bfloat16().transpose(1, 2)},
         ValueError,
         "k: expected the elements of a row side by side, got strides (6144, 1, 96); call .contiguous()",
     ),
     (
-        {"v": torch.zeros(BATCH, S_K, HEAD_DIM + 4).bfloat16()[..., :HEAD_DIM]},
+        lambda: {"v": torch.zeros(BATCH, S_K, HEAD_DIM + 4).bfloat16()[..., :HEAD_DIM]},
         ValueError,
         "v: expected strides of multiples of 8 elements, got (6528, 68, 1); call .contiguous()",
     ),
     (
-        {"k": torch.zeros(BATCH, S_K, 3, HEAD_DIM).bfloat16()},
+        lambda: {"k": torch.zeros(BATCH, S_K, 3, HEAD_DIM).bfloat16()},
         ValueError,
         "k: expected K/V heads that divide the 4 heads of q, got 3",
     ),
     (
-        {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16()},
+        lambda: {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16()},
         ValueError,
         "v: expected shape [2, 96, 2, 64], got [2, 96, 64]",
     ),
     (
-        {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16(), "v": None, "sparse": sparse_branch()},
+        lambda: {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16(), "v": None, "sparse": sparse_branch()},
         ValueError,
         "sparse: is for one K/V head, k has 2; fold them into the batch",
     ),
     (
-        {"q": torch.zeros(BATCH, T, 2 * HEADS, HEAD_DIM).bfloat16()[:, :, :HEADS], "sparse": sparse_branch()},
+        lambda: {"q": torch.zeros(BATCH, T, 2 * HEADS, HEAD_DIM).bfloat16()[:, :, :HEADS], "sparse": sparse_branch()},
         ValueError,
         "q: expected a contiguous tensor beside a sparse branch, got strides (2560, 512, 64, 1)",
     ),
-    ({"kv_lens": torch.zeros(BATCH)}, TypeError, "kv_lens: expected torch.int32, got torch.float32"),
+    (lambda: {"kv_lens": torch.zeros(BATCH)}, TypeError, "kv_lens: expected torch.int32, got torch.float32"),
     (
-        {"kv_lens": torch.tensor([4, 97], dtype=torch.int32)},
+        lambda: {"kv_lens": torch.tensor([4, 97], dtype=torch.int32)},
         ValueError,
         "kv_lens: expected values from 0 to 96, got 97",
     ),
     (
-        {"query_offsets": torch.zeros(3, dtype=torch.int32)},
+        lambda: {"query_offsets": torch.zeros(3, dtype=torch.int32)},
         ValueError,
         "query_offsets: expected shape [2], got [3]",
     ),
-    ({"sink": torch.zeros(3)}, ValueError, "sink: expected shape [4], got [3]"),
-    ({"scale": 0.0}, ValueError, "scale: expected a positive finite number, got 0.0"),
-    ({"scale": 1e60}, ValueError, "scale: expected a positive finite number, got 1e+60"),
-    ({"window": 0}, ValueError, "window: expected at least 1 key, the query's own, got 0"),
-    ({"window": (3, -1)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got (3, -1)"),
-    ({"window": (3, 1), "causal": True}, ValueError, "window: causal attention sees no key after the query's own"),
-    ({"window": 2**33}, ValueError, "window: expected at most 2147483647 keys, got 8589934592; None is no limit"),
-    ({"window": (2**31, None)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
-    ({"window": (None, 2**31)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
-    ({"splits": 2**33}, ValueError, "splits: expected 1 to 65535, got 8589934592"),
-    ({"output_dtype": torch.float16}, TypeError, "output_dtype: expected torch.float32 or torch.bfloat16, got"),
+    (lambda: {"sink": torch.zeros(3)}, ValueError, "sink: expected shape [4], got [3]"),
+    (lambda: {"scale": 0.0}, ValueError, "scale: expected a positive finite number, got 0.0"),
+    (lambda: {"scale": 1e60}, ValueError, "scale: expected a positive finite number, got 1e+60"),
+    (lambda: {"window": 0}, ValueError, "window: expected at least 1 key, the query's own, got 0"),
+    (lambda: {"window": (3, -1)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got (3, -1)"),
     (
-        {"output_dtype": torch.bfloat16, "normalise": False},
+        lambda: {"window": (3, 1), "causal": True},
+        ValueError,
+        "window: causal attention sees no key after the query's own",
+    ),
+    (
+        lambda: {"window": 2**33},
+        ValueError,
+        "window: expected at most 2147483647 keys, got 8589934592; None is no limit",
+    ),
+    (lambda: {"window": (2**31, None)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
+    (lambda: {"window": (None, 2**31)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
+    (lambda: {"splits": 2**33}, ValueError, "splits: expected 1 to 65535, got 8589934592"),
+    (lambda: {"output_dtype": torch.float16}, TypeError, "output_dtype: expected torch.float32 or torch.bfloat16, got"),
+    (
+        lambda: {"output_dtype": torch.bfloat16, "normalise": False},
         ValueError,
         "output_dtype: un-normalised output is torch.float32 only",
     ),
-    ({"splits": 0}, ValueError, "splits: expected 1 to 65535, got 0"),
-    ({"device": "cuda"}, ValueError, "device: expected 'emulator', where the tensors run, got 'cuda'"),
-    ({"sparse": 3}, TypeError, "sparse: expected fmha.Sparse, got int"),
-    ({"sparse": replace(sparse_branch(), v=None)}, ValueError, "sparse.v: is absent while v is given"),
+    (lambda: {"splits": 0}, ValueError, "splits: expected 1 to 65535, got 0"),
+    (lambda: {"device": "cuda"}, ValueError, "device: expected 'emulator', where the tensors run, got 'cuda'"),
+    (lambda: {"sparse": 3}, TypeError, "sparse: expected fmha.Sparse, got int"),
+    (lambda: {"sparse": replace(sparse_branch(), v=None)}, ValueError, "sparse.v: is absent while v is given"),
     (
-        {"sparse": replace(sparse_branch(), indices=torch.zeros(BATCH, T, 8, dtype=torch.int64))},
+        lambda: {"sparse": replace(sparse_branch(), indices=torch.zeros(BATCH, T, 8, dtype=torch.int64))},
         TypeError,
         "sparse.indices: expected torch.int32, got torch.int64",
     ),
     (
-        {"sparse": replace(sparse_branch(), lens=torch.full((BATCH, T), 21, dtype=torch.int32))},
+        lambda: {"sparse": replace(sparse_branch(), lens=torch.full((BATCH, T), 21, dtype=torch.int32))},
         ValueError,
         "sparse.lens: expected values from 0 to 20, got 21",
     ),
@@ -533,9 +590,9 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=[message for _, _, message in WRONG])
-def test_wrong_arguments_are_named(changes: Call, error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_named(changes: Later, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
-        attention(**arguments() | changes)
+        attention(**arguments() | changes())
 
 
 def test_a_misaligned_tensor_is_refused() -> None:

@@ -3,19 +3,18 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fmha.harness.cli.bench import PEERS
+from tests.forked import fmha
 from tests.pages import assert_shown
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed here")
 def test_without_its_packages_it_says_so() -> None:
-    done = subprocess.run([sys.executable, "-m", "fmha", "bench"], capture_output=True, text=True)
+    done = fmha("bench")
     assert done.returncode == 3
     assert "triton" in done.stderr
     assert "fmha[cuda,bench]" in done.stderr
@@ -23,7 +22,7 @@ def test_without_its_packages_it_says_so() -> None:
 
 
 def test_a_peer_that_there_is_not_is_wrong_usage() -> None:
-    done = subprocess.run([sys.executable, "-m", "fmha", "bench", "--peer", "fa3,fa9"], capture_output=True, text=True)
+    done = fmha("bench", "--peer", "fa3,fa9")
     assert done.returncode == 2
     assert "no peer 'fa9'; there are fa3, cudnn, flash2, sdpa" in done.stderr
 

@@ -13,21 +13,13 @@ import pytest
 
 from fmha.harness.cli import exit_code_of
 from fmha.harness.errors import ConfigError, ExitCode, InfrastructureError, InterruptionError, UserError
+from tests import forked
 
 Ran = subprocess.CompletedProcess[str]
 
 
 def fmha(directory: Path, *arguments: str, **environment: str) -> Ran:
-    here = str(Path(__file__).resolve().parents[2])
-    return subprocess.run(
-        [sys.executable, "-m", "fmha", *arguments],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": here} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return forked.fmha(*arguments, cwd=directory, env=os.environ | environment, timeout=60)
 
 
 def refused(ran: Ran, code: ExitCode, *lines: str) -> None:

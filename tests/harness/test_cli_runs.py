@@ -20,6 +20,7 @@ import pytest
 
 from fmha.harness.errors import ExitCode
 from tests.figures import limits
+from tests.forked import fmha
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, HAZARD, KILLED, REFUSES
 from tests.integration.processes import alive, eventually, logged_pids
@@ -232,14 +233,7 @@ def test_the_emulator_itself(fresh: Path) -> None:
 
 
 def emulated(fresh: Path, workers: int) -> list[dict[str, Any]]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "fmha", "run-matrix", "--json", "--quiet", "--workers", str(workers)],
-        cwd=fresh,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = fmha("run-matrix", "--json", "--quiet", "--workers", str(workers), cwd=fresh)
     assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
     assert ran.stderr == ""
     configurations: list[dict[str, Any]] = json.loads(ran.stdout)["configurations"]

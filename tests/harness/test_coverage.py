@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request, execute
 from fmha.harness.worker.pool.lines import Lines, read, spell
 from fmha.harness.worker.protocol import Configuration, Event
+from tests.forked import fmha
 from tests.harness.support import Recorder, ScriptedHost, event
 
 
@@ -98,10 +97,9 @@ def test_a_run_of_a_kernel(repository: Path, tmp_path: Path) -> None:
     """One tile, no split: neither the rescale of O nor the combine kernel is executed; with more of both, both are."""
 
     def missing(*cases: str) -> dict[str, str]:
-        command = [sys.executable, "-m", "fmha", "run-matrix", "--coverage", "--json", "--results", str(tmp_path)]
-        for case in cases:
-            command += ["--case", case]
-        ran = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+        wanted = [word for case in cases for word in ("--case", case)]
+        ran = fmha("run-matrix", "--coverage", "--json", "--results", tmp_path, *wanted, cwd=repository)
+        assert ran.returncode == 0, ran.stderr
         return {name: part["missing"] for name, part in json.loads(ran.stdout)["coverage"]["source"].items()}
 
     def line_of(file: str, text: str) -> int:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests import forked
+
 
 def children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
+    return {child for child in psutil.Process().children(recursive=True) if child.pid not in forked.loaded}
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.oracle.reference import reference
+from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants.examine import copy_kernel
 
@@ -58,19 +57,12 @@ def cheat(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(cheat: Path, repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fmha", "run-matrix", "--case", CASE, "--quiet", *arguments],
-        cwd=cheat,
-        env=os.environ | {"PYTHONPATH": str(repository)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(cheat: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return fmha("run-matrix", "--case", CASE, "--quiet", *arguments, cwd=cheat)
 
 
-def test_a_table_of_constants_fails(cheat: Path, repository: Path) -> None:
-    ran = run(cheat, repository, "--json")
+def test_a_table_of_constants_fails(cheat: Path) -> None:
+    ran = run(cheat, "--json")
     assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
     record = json.loads(ran.stdout)
     (item,) = record["configurations"]
@@ -81,12 +73,12 @@ def test_a_table_of_constants_fails(cheat: Path, repository: Path) -> None:
     assert all(reason.startswith(drawn) for reason in item["reasons"])
 
 
-def test_the_command_that_is_printed_repeats_the_run(cheat: Path, repository: Path) -> None:
-    said = run(cheat, repository).stdout
+def test_the_command_that_is_printed_repeats_the_run(cheat: Path) -> None:
+    said = run(cheat).stdout
     found = re.search(r"drawn for this run: fmha run-matrix (.*)", said)
     assert found, said
     options = [word for word in found[1].split() if word not in ("--case", CASE)]
     reasons = re.findall(r"on the drawn inputs of seed .*", said)
     assert reasons
-    assert re.findall(r"on the drawn inputs of seed .*", run(cheat, repository, *options).stdout) == reasons
-    assert re.findall(r"on the drawn inputs of seed .*", run(cheat, repository).stdout) != reasons
+    assert re.findall(r"on the drawn inputs of seed .*", run(cheat, *options).stdout) == reasons
+    assert re.findall(r"on the drawn inputs of seed .*", run(cheat).stdout) != reasons

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from fmha.harness.attention import attention  # noqa: E402
-
 pytestmark = pytest.mark.torch
 PATHS = [(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")]
 ROUNDINGS = 3  # the reciprocal, which ptxas may approximate to 1 ulp, and the product
@@ -21,6 +17,10 @@ BF16_EPSILON = 2.0**-8
 
 def errors(head_dim: int, p_path: str) -> tuple[float, float]:
     """Largest relative difference of an element, of fp32 and of bf16 output, to un-normalised O over its row sum."""
+    import torch
+
+    from fmha.harness.attention import attention
+
     generator = torch.Generator().manual_seed(head_dim)
     q = torch.randn(1, 5, 16, head_dim, generator=generator).bfloat16()
     k, v = (torch.randn(1, 333, head_dim, generator=generator).bfloat16() for _ in range(2))

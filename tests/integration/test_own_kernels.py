@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from typing import Any
 import pytest
 
 from fmha.harness.errors import ExitCode
+from tests import forked
 from tests.harness.support import git
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("own-kernels")]
 
 
 def fmha(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "fmha", *arguments]
-    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    ran = forked.fmha(*arguments, cwd=root)
     assert "Traceback" not in ran.stderr
     return ran
 
@@ -165,8 +164,9 @@ class Library(CallableKernel):
 
 
 @pytest.mark.torch
-def test_a_callable_beside_ones_own(tmp_path: Path) -> None:
+def test_a_callable_beside_ones_own(lend_builds: Callable[[Path], None], tmp_path: Path) -> None:
     root = repository_with("gemm", tmp_path / "ours")
+    lend_builds(root)
     adapter, matrix = root / "fmha_kernels.py", root / "matrix.yaml"
     adapter.write_text(adapter.read_text().replace("import Build,", "import Build, CallableKernel,") + LIBRARY)
     suites = "  theirs: {kernel: library, axes: {m: [1, 7], n: [33], k: [64]}}\n  small:\n    kernel: gemm\n"

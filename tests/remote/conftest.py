@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from fmha.harness.judge import BESIDE
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests import forked
 from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
@@ -26,7 +28,7 @@ from tests.remote.server import Server, client_config, serving, terminate
 
 DEVICE = "tests.remote.devices:HeldDevice"
 # What no run reads, but for the devices, what they import, and tests that a commit takes away.
-UNREAD = ("docs/", "harness/bench/", "harness/trends/", "tests/", "tools/")
+UNREAD = (".github/", "docs/", "tests/", "tools/", *BESIDE)
 READ = (
     "tests/integration/fault_devices.py",
     "tests/kernel/",
@@ -44,21 +46,26 @@ class Client:
     root: Path
     config: Path
     server: Server
-    processes: list[subprocess.Popen[str]]
+    processes: list[subprocess.Popen[str] | forked.Fork]
     network: tuple[str, ...] = ()  # a command prefix that enters the client's network
     home: Path = Path()  # of the account on the server
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*self.network, sys.executable, "-m", "fmha", *arguments],
-            cwd=self.root,
-            env=os.environ | {"FMHA_SSH_CONFIG": str(self.config), "PYTHONSAFEPATH": ""} | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str] | forked.Fork:
+        env = os.environ | {"FMHA_SSH_CONFIG": str(self.config)} | environment
+        process: subprocess.Popen[str] | forked.Fork
+        if self.network:
+            process = subprocess.Popen(
+                [*self.network, sys.executable, "-P", "-m", "fmha", *arguments],
+                cwd=self.root,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        else:
+            process = forked.Fork(*arguments, cwd=self.root, env=env)
         self.processes.append(process)
         return process
 
@@ -66,7 +73,7 @@ class Client:
         process = self.start(*arguments, **environment)
         stdout, stderr = process.communicate(timeout=3 * DEADLINE_SECONDS)
         assert "Traceback" not in stderr, stderr
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        return subprocess.CompletedProcess(process.args, process.wait(), stdout, stderr)
 
     def detached(self, *arguments: str) -> str:
         """Starts a run, leaves it, and returns its name."""
@@ -187,17 +194,15 @@ cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
 
 @pytest.fixture(scope="session")
 def template(public_folder: Path, repository: Path, server: Server) -> Path:
-    """Without what no run reads, two thirds of the files: most tests have a copy of their own and a worktree on
-    the host, of which every file is looked at several times."""
-    return make_template(
-        public_folder, repository, server, wanted=lambda name: not name.startswith(UNREAD) or name.startswith(READ)
-    )
+    return make_template(public_folder, repository, server)
 
 
-def make_template(
-    folder: Path, repository: Path, server: Server, wanted: Callable[[str], bool] = lambda name: True
-) -> Path:
-    """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests."""
+def make_template(folder: Path, repository: Path, server: Server, whole: bool = False) -> Path:
+    """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests.
+
+    Without what no run reads unless `whole`, which is three quarters of the files, and all objects in one pack: most
+    tests have a copy of their own and a worktree on the host, of which every file is looked at several times.
+    """
     root = folder / "template"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -207,15 +212,17 @@ def make_template(
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if os.path.lexists(repository / name) and not name.startswith("results/") and wanted(name):
+        unread = name.startswith(UNREAD) and not name.startswith(READ)
+        if os.path.lexists(repository / name) and not name.startswith("results/") and (whole or not unread):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repository / name, root / name, follow_symlinks=False)
-    (root / "tests" / "unit").mkdir(exist_ok=True)
+    (root / "tests" / "unit").mkdir(parents=True, exist_ok=True)
     (root / "tests" / "unit" / "test_protected.py").write_text("assert True\n")
     write_matrix(root, server, setup_command(server, folder))
-    git(root, "init", "-q", "-b", "main")
+    git(root, "init", "-q", "-b", "main", "--template=")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "start")
+    git(root, "repack", "-a", "-d", "-q")
     return root
 
 
@@ -235,7 +242,9 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
         # Which kernels OpenBLAS takes decides the last bits of the reference; a login has none of this environment.
         "env": {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")},
     }
-    own = yaml.safe_load((root / "matrix.yaml").read_text())["suites"]
+    suites = yaml.safe_load((root / "matrix.yaml").read_text())["suites"]
+    # Not the large ones: every process of a run looks at each of their configurations.
+    own = {name: suites[name] for name in ("proven", "random", "seed")}
     faults = {"t": [1, KILLED, HANGS, ORPHANS, 32], "s_k": [128]}
     matrix = {
         "default_suite": "good",

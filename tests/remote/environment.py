@@ -28,7 +28,7 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         with serving(folder / "server") as server:
-            root = make_template(folder, REPOSITORY, server)
+            root = make_template(folder, REPOSITORY, server, whole=True)
             config = client_config(server, folder / "ssh")
             _use_the_script(root)
             for _ in range(2):

@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.forked import Fork
 from tests.integration.processes import eventually
 from tests.remote.devices import MARK
 
@@ -276,7 +277,7 @@ def client_config(server: Server, folder: Path, alias: str = "gpu", extra: Mappi
     return config
 
 
-def terminate(process: subprocess.Popen[str]) -> None:
+def terminate(process: subprocess.Popen[str] | Fork) -> None:
     """Ends a client that a test has started, if it still runs."""
     if process.poll() is None:
         process.send_signal(signal.SIGKILL)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.figures import limits
+from tests.forked import fmha
 from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.server import Server, client_config, key, serving
@@ -71,21 +72,19 @@ def agent(tmp_path: Path) -> Iterator[Path]:
         process.wait()
 
 
-def start(project: Path, config: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
-    repository = str(Path(__file__).resolve().parents[2])
+def start(project: Path, config: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "fmha", *(words or ("ps", "--host", "gpu"))],
-        cwd=project,
-        env=os.environ | {"FMHA_SSH_CONFIG": str(config), "PYTHONPATH": repository} | environment,
+        [sys.executable, "-P", "-m", "fmha", "ps", "--host", "gpu"],
+        cwd=project, env=os.environ | {"FMHA_SSH_CONFIG": str(config)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
 
 def asks(project: Path, config: Path, *words: str, **environment: str) -> tuple[int, str]:
     """The exit code of `fmha ps`, and what it says."""
-    process = start(project, config, *words, **environment)
-    stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
-    return process.returncode, stdout + stderr
+    env = os.environ | {"FMHA_SSH_CONFIG": str(config)} | environment
+    done = fmha(*(words or ("ps", "--host", "gpu")), cwd=project, env=env, timeout=DEADLINE_SECONDS)
+    return done.returncode, done.stdout + done.stderr
 
 
 def configured(server: Server, tmp_path: Path, **options: str) -> Path:

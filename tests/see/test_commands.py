@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,14 +16,11 @@ from fmha.harness import archive
 from fmha.harness.see.picture import Point, roofline
 from fmha.harness.see.replay import schedule_of
 from tests.evidence.records import record
+from tests.forked import fmha
 from tests.harness.support import RACE, git
 
 KERNELS = Path(__file__).parent / "kernels"
 EARLY = (str(KERNELS / "early.ptx"), "--launch", str(KERNELS / "early.yaml"))
-
-
-def fmha(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "fmha", *words], capture_output=True, text=True, cwd=cwd)
 
 
 def test_json_of_what_is_looked_at():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +18,7 @@ from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call, walkers_of
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
+from tests.forked import fmha
 
 
 def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tuple[Configuration, Call, CallTime]:
@@ -126,7 +125,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     ],
 )
 def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
-    done = subprocess.run([sys.executable, "-m", "fmha", *arguments], capture_output=True, text=True)
+    done = fmha(*arguments)
     assert (done.returncode, done.stderr) == (2, f"fmha: {said}\n")
 
 

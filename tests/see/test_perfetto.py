@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.see import perfetto
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -22,7 +21,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     perfetto.engine()  # skips before anything is run
     target = tmp_path_factory.mktemp("trace") / "trace.json"
     words = ("emulate", str(KERNELS / "early.ptx"), "--launch", str(KERNELS / "early.yaml"), "--trace", str(target))
-    subprocess.run([sys.executable, "-m", "fmha", *words], capture_output=True, check=False)
+    forked.fmha(*words)
     return target.read_bytes()
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -20,6 +17,7 @@ from fmha.harness.config import Matrix, load
 from fmha.harness.errors import ExitCode
 from fmha.harness.judge import CORE
 from fmha.harness.worker.configuration import parse_id
+from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, page
 from tools.mutants.__main__ import default_runs
@@ -370,14 +368,7 @@ def test_a_mutant_committed_to_a_clone(tmp_path: Path, name: str, status: str, c
     for file, text in MUTANTS[name].sources(ROOT / "kernel").items():
         (clone / "kernel" / file).write_text(text)
     git(clone, "commit", "-q", "-a", "-m", name)
-    ran = subprocess.run(
-        [sys.executable, "-m", "fmha", "run-matrix", "--suite", "proven", "--json", "--quiet"],
-        cwd=clone,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = fmha("run-matrix", "--suite", "proven", "--json", "--quiet", cwd=clone)
     assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
     record = json.loads(ran.stdout)
     assert record["commit"]["dirty"] is False

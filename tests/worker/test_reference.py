@@ -101,7 +101,8 @@ def test_splitting_the_keys_anywhere_changes_nothing(inputs: Inputs, place: int)
     t = inputs.q.shape[1]
     place = min(place, s_k)
     lens = np.full(batch, s_k) if inputs.kv_lens is None else inputs.kv_lens.astype(np.int64)
-    offsets = lens - t if inputs.query_offsets is None else inputs.query_offsets.astype(np.int64)
+    rows = t if inputs.q_lens is None else inputs.q_lens
+    offsets = lens - rows if inputs.query_offsets is None else inputs.query_offsets.astype(np.int64)
 
     def part(keys: slice, kv_lens: np.ndarray, shift: int) -> Inputs:
         v = None if inputs.v is None else inputs.v[:, keys]
@@ -154,8 +155,9 @@ def test_seen_keys_are_those_of_the_mask_written_out(inputs: Inputs) -> None:
     s_k = inputs.k.shape[1]
     for b in range(batch):
         kv_len = s_k if inputs.kv_lens is None else inputs.kv_lens[b]
-        offset = kv_len - t if inputs.query_offsets is None else inputs.query_offsets[b]
-        for i in range(t):
+        rows = t if inputs.q_lens is None else inputs.q_lens[b]
+        offset = kv_len - rows if inputs.query_offsets is None else inputs.query_offsets[b]
+        for i in range(rows):
             p = i + int(offset)  # far offsets leave 32 bits
             seen = [
                 j
