@@ -29,8 +29,9 @@ _GROUP_KINDS = (
     _GroupKind(("tf32",), 8, ("f32",)),
     _GroupKind(FP8, 32, ("f16", "f32")),
     _GroupKind(("s8", "u8"), 32, ("s32",), scales=False),
+    _GroupKind(("b1",), 256, ("s32",), scales=False),
 )
-_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32, 64)}
+_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256)}
 
 
 def wgmma(b: Builder, m: Modifiers) -> None:
@@ -60,6 +61,9 @@ def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
     saturate = m.take("satfinite")
     multiplied = [name for kind in _GROUP_KINDS for name in kind.a]
     d, a, b_type = take_types(m, ("f16", "f32", "s32"), multiplied, multiplied)
+    bits = a == b_type == "b1"
+    if bits:
+        m.need("and", "popc")
     m.done()
     kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
     if kind is None or kind.k * (2 if sparse else 1) != k or d not in kind.results:
@@ -67,9 +71,11 @@ def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
         b.fail(f"{which} of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
     if (d == "s32" and n > 32 and n % 16) or (d == "s32" and n == 40):
         b.fail(f"wgmma of integers has no N = {n}")
-    if saturate and d != "s32":
+    if saturate and (d != "s32" or bits):
         b.fail(".satfinite needs integers")
-    mods = type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
+    # Bits lie in memory and in registers as bytes do, eight in each.
+    types = type_bits(d, "u8", "u8", d) | MODS["mma_and"] if bits else type_bits(d, a, b_type, d)
+    mods = types | (MODS["mma_sat"] if saturate else 0)
     _emit_wgmma(b, kind, n, d, mods, sparse)
 
 

@@ -174,13 +174,27 @@ void WarpClocks::order_lanes() {
 
 void WarpClocks::order_lanes(u32 lanes) {
     share_views(lanes);
+    keep({epoch(), lanes});
+    tick();
+}
+
+void WarpClocks::order_in_turn(u32 lanes, u32 released) {
+    const LanesMet met{released, lanes, true};
+    for (std::size_t n = 0, views = lane_views.size(); n < views; ++n) {
+        if (!(lane_views[n].lanes & lanes)) continue;
+        const VectorClock known = lane_views[n].known;
+        learn(known, met.behind(lane_views[n].lanes));
+    }
+    keep(met);
+}
+
+void WarpClocks::keep(const LanesMet& met) {
     constexpr std::size_t kKept = 64;
     if (lanes_met.size() == kKept) {
         lanes_ordered = std::max(lanes_ordered, lanes_met.front().clock);
         lanes_met.erase(lanes_met.begin());
     }
-    lanes_met.push_back({epoch(), lanes});
-    tick();
+    lanes_met.push_back(met);
 }
 
 void WarpClocks::restrict_to(VectorClock& known, u32 lanes) const {
@@ -193,7 +207,7 @@ void WarpClocks::restrict_to(VectorClock& known, u32 lanes) const {
     };
     for (auto met = lanes_met.rbegin(); met != lanes_met.rend(); ++met) {
         leave(met->clock);
-        if (met->lanes & lanes) lanes |= met->lanes;
+        if (met->lanes & lanes) lanes |= met->before(lanes);
     }
     leave(lanes_ordered);
 }

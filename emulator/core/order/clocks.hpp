@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -197,10 +198,15 @@ struct WarpClocks {
     // Of the warp's own epochs: those up to its last release, and those whose accesses all lanes are known to be
     // behind.
     u32 lanes_released = 0, lanes_ordered = 0;
-    // Some lanes have met by a bar.warp.sync of theirs: each knows what the others had done up to this epoch. Those
-    // since `lanes_ordered`, the last few of them.
+    // Some lanes have met, by a bar.warp.sync of theirs: each knows what the others had done up to this epoch. Or in
+    // turn, by an atomic operation at one place: each knows it of the lanes before it alone. Those since
+    // `lanes_ordered`, the last few of them.
     struct LanesMet {
         u32 clock, lanes;
+        bool in_turn = false;
+        // Of the lanes that met, those that know what any of these did, and those of which any of these knows.
+        u32 behind(u32 some) const { return in_turn ? lanes & (~0u << std::countr_zero(some & lanes)) : lanes; }
+        u32 before(u32 some) const { return in_turn ? lanes & (~0u >> std::countl_zero(some & lanes)) : lanes; }
     };
     std::vector<LanesMet> lanes_met;
     // Strict profile: what a part of the warp fences, releases and acquires is its own, until bar.warp.sync.
@@ -234,11 +240,13 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
     void order_lanes();
     void order_lanes(u32 lanes);
+    // These have performed an atomic operation at one place, the lowest first, and acquire what each had released.
+    void order_in_turn(u32 lanes, u32 released);
     // The lanes that are behind what this one did at this epoch: it met some, and they met others.
     u32 lanes_behind(u32 lane, u32 clock) const {
         u32 behind = 1u << lane;
         for (const LanesMet& met : lanes_met)
-            if (met.clock >= clock && (met.lanes & behind)) behind |= met.lanes;
+            if (met.clock >= clock && (met.lanes & behind)) behind |= met.behind(behind);
         return behind;
     }
     // Before a load or store. An epoch has the accesses of the same lanes.
@@ -254,7 +262,8 @@ struct WarpClocks {
     // Of the warp's own accesses, leaves in `known` those that come before what these lanes do now.
     void restrict_to(VectorClock& known, u32 lanes) const;
     void restrict_to(Message& m, u32 lanes) const;
-    // These lanes meet: each knows what any of them did.
+    void keep(const LanesMet& met);
+    // What any of these lanes has acquired they all know.
     void share_views(u32 lanes);
     // Before `generic` joins it.
     void learn(const VectorClock& known, u32 lanes);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <unordered_map>
+#include <vector>
 
 #include "order/clocks.hpp"
 
@@ -18,8 +19,9 @@ struct WarpFences {
     Message fenced_beyond_cta;  // and at the last one whose scope is more than the CTA
     bool narrow_since = false;  // a fence of .cta scope since the last wider one
     bool has_collected = false;
-    Message collected;      // read by relaxed operations since the last fence
-    Message collected_cta;  // of that, what comes from the own CTA: a fence of its scope is enough
+    Message collected;                          // read by relaxed operations since the last fence
+    Message collected_cta;                      // of that, what comes from the own CTA: a fence of its scope is enough
+    std::vector<WarpClocks::LanesMet> in_turn;  // lanes that the next acquiring fence orders, the last few of them
     struct Poll {
         i32 pc = -1;
         u64 value = 0;

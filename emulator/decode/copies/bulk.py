@@ -41,14 +41,15 @@ def copy(b: Builder, m: Modifiers) -> None:
         _bulk(b, m)
 
 
-def _operands(b: Builder, m: Modifiers, count: int) -> tuple[Operand, ...]:
-    """The operands without the cache policy, which is only a hint."""
+def _operands(b: Builder, m: Modifiers, count: int, behind: int = 0) -> tuple[Operand, ...]:
+    """The operands without the cache policy, which is only a hint. `behind` of them come after it."""
     hint = m.take("L2::cache_hint")
     m.done()
     operands = b.instruction.operands
     if len(operands) != count + hint:
         b.fail(f"{count + hint} operands are expected")
-    return drop_policy(b, operands, hint)
+    upto = len(operands) - behind
+    return drop_policy(b, operands[:upto], hint) + operands[upto:]
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _copy_from_shared(b: Builder, m: Modifiers, reduction: int, type_name: str) 
     if m.take("global"):
         m.need("shared::cta", "bulk_group")
         masked = not reduction and m.take("cp_mask")
-        target, source, size, *mask = _operands(b, m, 3 + masked)
+        target, source, size, *mask = _operands(b, m, 3 + masked, behind=masked)
         src = [b.address_value(target, "global", 64), b.address_value(source, "shared", 32), b.src(size, "u32")]
         src += [b.src(x, "b16") for x in mask]
         b.emit("bulk_store", type_name, src=src, mods=mods)

@@ -105,9 +105,11 @@ def _reduce(b: Builder, m: Modifiers) -> None:
     operation = _take(m, tuple(_INTEGERS))
     if not operation:
         b.fail("multimem.red needs its operation")
-    floats = (*_HALVES, "f32", "f64") if operation == "add" else ()
+    floats = {"add": (*_HALVES, "f32", "f64"), "min": _HALVES, "max": _HALVES}.get(operation, ())
     name, count = _element(b, m, (*_INTEGERS[operation], *floats))
     m.done()
+    if operation != "add" and name in _HALVES and count == 1:
+        b.fail(f"multimem.red.{operation} of .{name} takes a vector")
     address, value = b.operands(2)
     values = [b.src(x, name) for x in _items(b, value, count)]
     mods |= SPACES["global"] << MODS["space_shift"] | ATOM_CODES[operation] << MODS["atom_shift"]

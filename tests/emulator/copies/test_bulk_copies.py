@@ -43,8 +43,10 @@ def test_stores_of_some_bytes_of_every_sixteen(mask: int, schedule: Any) -> None
     store = "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%out], [%r40], 256, "
     chosen = np.tile([bool(mask >> k & 1) for k in range(16)], 16)
     want = np.where(chosen, data.view(np.uint8), out.view(np.uint8)).view(np.uint32)
-    for operand in (f"{mask:#x};", "%h1;"):
-        body = f"{FILL.format(words=64)} {FENCE} mov.b16 %h1, {mask:#x}; {store}{operand} {STORED}"
+    hinted = store.replace(".cp_mask", ".L2::cache_hint.cp_mask") + "%policy, "
+    policy = ".reg .b64 %policy; createpolicy.fractional.L2::evict_first.b64 %policy, 1.0;"
+    for before, line in (("", f"{store}{mask:#x};"), ("", f"{store}%h1;"), (policy, f"{hinted}%h1;")):
+        body = f"{FILL.format(words=64)} {FENCE} mov.b16 %h1, {mask:#x}; {before} {line} {STORED}"
         done = run(body, {"data": data, "out": out}, block=1, schedule=schedule).clean()
         np.testing.assert_array_equal(done.arrays["out"], want)
 

@@ -123,6 +123,29 @@ def test_a_reduction_of_floats(order: str) -> None:
         np.testing.assert_array_equal(after[0].reshape(16, 4), expected, err_msg=f"{name} {n}")
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16", "f16x2", "bf16x2"])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_the_smaller_and_the_larger_of_vectors(op: str, name: str) -> None:
+    for count in (n for other, n in VECTORS if other == name and n > 1):
+        registers, vector, bits = _registers(name, count)
+        loads = f"ld.global{vector}.{bits} {registers}, [%a];"
+        if count == 8:
+            loads = "ld.global.v4.b16 {%h0, %h1, %h2, %h3}, [%a]; ld.global.v4.b16 {%h4, %h5, %h6, %h7}, [%a+8];"
+        rules, (first, second, *after) = run(f"{loads} multimem.red.{op}{vector}.{name} [%m], {registers};")
+        assert not rules, (name, count, rules)
+        x, y = first.view(np.uint16).reshape(16, 8), second.view(np.uint16).reshape(16, 8)
+        smaller = _values(name, x) < _values(name, y)
+        both = np.where(smaller == (op == "min"), x, y)
+        size = BITS[name] * count // 16
+        expected = x.copy()
+        expected[:, :size] = both[:, :size]
+        np.testing.assert_array_equal(after[0].view(np.uint16).reshape(16, 8), expected, err_msg=f"{name} {count}")
+
+
+def _values(name: str, bits: NDArray) -> NDArray:
+    return bits.view(np.float16) if name.startswith("f") else (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def test_a_reduction_of_integers_is_atomic() -> None:
     rules, (first, _, *after) = run(
         "cvt.u64.u32 %at, %i; mul.lo.u64 %at, %at, 16; sub.s64 %m, %m, %at;"
@@ -167,7 +190,8 @@ def test_a_race_is_seen() -> None:
     ("form", "complaint"),
     [
         ("multimem.red.add.f16 [%m], %h0;", "has no 1 elements of .f16"),
-        ("multimem.red.min.f16x2 [%m], %r0;", "no such operation"),
+        ("multimem.red.min.f16x2 [%m], %r0;", "takes a vector"),
+        ("multimem.red.and.v2.f16 [%m], {%h0, %h1};", "no such operation"),
         ("multimem.red.add.v2.f64 [%m], {%l0, %l1};", "has no 2 elements"),
         ("multimem.ld_reduce.u32 %r0, [%m];", "needs its operation"),
         ("multimem.ld_reduce.add.acc::f32.f32 %r0, [%m];", ".acc::f32 does not go with .f32"),

@@ -134,6 +134,27 @@ def test_saturation() -> None:
     _run(32, "s32", "u8", "u8", satfinite=True)
 
 
+@pytest.mark.parametrize("swizzle", list(wg.SWIZZLES))
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize(("n", "scale"), [(8, 1), (96, 1), (256, 0)])
+def test_bits(n: int, scale: int, registers: bool, swizzle: int) -> None:
+    """Of two rows of 256 bits, how many are in both. In registers a thread has 32 bits of a row, and those 128 on."""
+    raw_a, raw_b = (RNG.integers(0, 256, (rows, 32), np.uint8) for rows in (64, n))
+    a, b = (np.unpackbits(raw, axis=1, bitorder="little").astype(np.int64) for raw in (raw_a, raw_b))
+    c = RNG.integers(-8, 9, (64, n)).astype(np.int32)
+    c[0] = 2**31 - 1
+    held = np.zeros((128, 4), np.uint32)
+    for thread, register in np.ndindex(held.shape):
+        row, first = thread // 32 * 16 + thread % 32 // 4 + register % 2 * 8, thread % 4 * 32 + register // 2 * 128
+        held[thread, register] = np.packbits(a[row, first : first + 32], bitorder="little").view(np.uint32)[0]
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k256.s32.b1.b1.and.popc"
+    operand = held if registers else wg.place(raw_a, swizzle, False)
+    out = wg.multiply(name, "", operand, wg.place(raw_b, swizzle, False), _spread(c), scale=scale)
+    assert out.rules == []
+    exact = a @ b.T + (c if scale else 0)
+    np.testing.assert_array_equal(_gather(out.array("d", np.int32), n), exact.astype(np.int32))
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: Schedule) -> None:
     _run(64, "f32", "bf16", "bf16", schedule=schedule, registers=True, b_mn=True)
@@ -193,6 +214,10 @@ MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
         ),
         (f"wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.bf16.bf16 {D4}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
         (f"{MMA} {{%d0, %d0, %d1, %d2}}, %rd1, %rd1, 1, 1, 1, 0, 0;", "distinct"),
+        (f"wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1 {D4}, %rd1, %rd1, 1;", "and"),
+        (f"wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc {D4}, %rd1, %rd1, 1;", "and"),
+        (f"wgmma.mma_async.sync.aligned.m64n8k256.satfinite.s32.b1.b1.and.popc {D4}, %rd1, %rd1, 1;", "satfinite"),
+        (f"wgmma.mma_async.sync.aligned.m64n8k32.s32.b1.b1.and.popc {D4}, %rd1, %rd1, 1;", "K = 32"),
         ("wgmma.wait_group.sync.aligned %r1;", "constant"),
         ("wgmma.fence.sync;", "aligned"),
     ],

@@ -60,6 +60,50 @@ def test_what_orders_lanes(body: str, race: bool, schedule: str) -> None:
     assert not lenient.findings
 
 
+# Lanes that add to one word do so in turn, the lowest first.
+LAST_TAKES = "setp.eq.u32 %p3, %lane, 31; @%p3 ld.shared.b32 %r1, [%base];"
+FIRST_TAKES = "setp.eq.u32 %p3, %lane, 0; @%p3 ld.shared.b32 %r1, [%next];"
+
+
+def add(how: str, at: str = "tile+1024") -> str:
+    return f"atom.{how}.shared.add.u32 %r2, [{at}], 1;"
+
+
+FENCE = "fence.acq_rel.cta;"
+IN_TURN = {
+    "acq_rel": (add("acq_rel.cta") + LAST_TAKES, False),
+    "fences": (FENCE + add("relaxed.cta") + FENCE + LAST_TAKES, False),
+    "fences of device scope": ("membar.gl;" + add("relaxed.gpu") + "membar.gl;" + LAST_TAKES, False),
+    "release, then a fence": (add("release.cta") + FENCE + LAST_TAKES, False),
+    "a fence, then acquire": (FENCE + add("acquire.cta") + LAST_TAKES, False),
+    "twice": (add("acq_rel.cta") + PUT + add("acq_rel.cta") + LAST_TAKES, False),
+    "a lane of those before": (add("acq_rel.cta") + FIRST_TAKES, True),
+    "relaxed": (add("relaxed.cta") + LAST_TAKES, True),
+    "acquire alone": (add("acquire.cta") + LAST_TAKES, True),
+    "release alone": (add("release.cta") + LAST_TAKES, True),
+    "no fence behind": (FENCE + add("relaxed.cta") + LAST_TAKES, True),
+    "no fence before": (add("relaxed.cta") + FENCE + LAST_TAKES, True),
+    "each at its own place": (add("acq_rel.cta", "%mine+1024") + LAST_TAKES, True),
+    "stored behind it": (add("acq_rel.cta") + PUT + LAST_TAKES, True),
+    "not the lane that takes": ("setp.lt.u32 %p2, %lane, 31; @%p2 " + add("acq_rel.cta") + LAST_TAKES, True),
+    "through a third lane": (
+        "setp.lt.u32 %p2, %lane, 9; setp.gt.u32 %p1, %lane, 7; @%p2 "
+        + add("acq_rel.cta")
+        + "@%p1 "
+        + add("acq_rel.cta", "tile+1028")
+        + LAST_TAKES,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "race"), IN_TURN.values(), ids=IN_TURN)
+def test_lanes_in_turn_at_one_place(body: str, race: bool) -> None:
+    zero = "st.shared.b32 [%mine+1024], 0; bar.warp.sync -1;"
+    report, _, _ = run_micro(WORDS + zero + PUT + body, "barrier", 32)
+    assert {f.rule for f in report.findings} == ({"lane-race"} if race else set())
+
+
 def test_rows_of_matrices_and_words_in_any_cta_of_a_cluster() -> None:
     """ldmatrix and stmatrix name rows by offset, loads and stores by the address in the cluster."""
     swap = (

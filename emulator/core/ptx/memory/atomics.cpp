@@ -122,6 +122,28 @@ void each_location(u8* const (&pointers)[kLanes], u32 mask, F f) {
     }
 }
 
+// Lanes that meet at a place come one after the other: what one of them has released, those behind it acquire.
+void order_lanes(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    const bool releases = i.mods & kRelease || w.fences.has_fenced;
+    if (!w.clocks.by_lane || !releases) return;
+    const u32 released = w.clocks.lanes_released;
+    std::vector<WarpClocks::LanesMet>& waiting = w.fences.in_turn;
+    constexpr std::size_t kKept = 64;
+    for (u32 left = mask; left;) {
+        u32 lanes = 0;
+        for (u32 l = std::countr_zero(left); l < kLanes; ++l)
+            if (left >> l & 1 && pointers[l] == pointers[std::countr_zero(left)]) lanes |= 1u << l;
+        left &= ~lanes;
+        if (std::has_single_bit(lanes)) continue;
+        if (i.mods & kAcquire) {
+            w.clocks.order_in_turn(lanes, released);
+        } else if (waiting.empty() || waiting.back().lanes != lanes || waiting.back().clock != released) {
+            if (waiting.size() == kKept) waiting.erase(waiting.begin());
+            waiting.push_back({released, lanes, true});
+        }
+    }
+}
+
 Strength strength_of(const Inst& i) { return i.mods & kCtaScope ? Strength::cta : Strength::wide; }
 
 // The same value again at the same place: the warp polls, and another should run.
@@ -289,6 +311,7 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     const std::shared_ptr<const Message> fences = fences_before(w, w.acting(mask));
     const Outgoing out = outgoing(w, i, mask, storage);
     each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, fences, i.mods, true); });
+    order_lanes(w, i, pointers, mask);
     return Flow::next;
 }
 
@@ -309,6 +332,10 @@ Flow fence(Warp& w, const Inst& i, u32 mask) {
             w.fences.collected_cta.clear();
             w.fences.has_collected = false;
         }
+    }
+    if (i.mods & kAcquire) {
+        for (const WarpClocks::LanesMet& met : w.fences.in_turn) w.clocks.order_in_turn(met.lanes, met.clock);
+        w.fences.in_turn.clear();
     }
     const bool sequential = i.mods & kSequential || machine_of(w).profile == Profile::lenient;
     if (sequential && !restricted && !(i.mods & kCtaScope)) w.clocks.fence_sequential();

@@ -3,6 +3,7 @@
 // Floating-point sums: see numbers/aligned_sum.hpp; of D of f32 and finite factors, ptx/wgmma/sums.hpp makes them
 // faster.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -71,20 +72,21 @@ void rows_of_b(const WgmmaOperation& op, u32 warp, u32 row, u16* at) {
 }
 
 // One row's sums of kWide columns, which stay in registers over k.
-template <u32 kWide>
-void multiply_block(u32 depth, const i32* a, const u16* at, const i32* b, i32* d) {
+template <u32 kWide, class Product>
+void multiply_block(u32 depth, const i32* a, const u16* at, const i32* b, i32* d, Product product) {
     i32 sum[kWide];
     for (u32 j = 0; j < kWide; ++j) sum[j] = d[j];
     for (u32 k = 0; k < depth; ++k) {
         const i32 x = a[k];
         const i32* row = b + at[k] * kMaxN;
-        for (u32 j = 0; j < kWide; ++j) sum[j] += x * row[j];
+        for (u32 j = 0; j < kWide; ++j) sum[j] += product(x, row[j]);
     }
     for (u32 j = 0; j < kWide; ++j) d[j] = sum[j];
 }
 
 // N is a multiple of eight.
-void multiply(const WgmmaOperation& op, u32 warp, const i32* a, const i32* b, i32* d) {
+template <class Product>
+void multiply(const WgmmaOperation& op, u32 warp, const i32* a, const i32* b, i32* d, Product product) {
     constexpr u32 kWide = 32, kNarrow = 8;
     const WgmmaShape& s = op.shape;
     u16 at[kMaxK];
@@ -93,8 +95,8 @@ void multiply(const WgmmaOperation& op, u32 warp, const i32* a, const i32* b, i3
         const i32* x = a + row * kMaxK;
         i32* sums = d + row * kMaxN;
         u32 n = 0;
-        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.stored(), x, at, b + n, sums + n);
-        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.stored(), x, at, b + n, sums + n);
+        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.stored(), x, at, b + n, sums + n, product);
+        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.stored(), x, at, b + n, sums + n, product);
     }
 }
 
@@ -191,7 +193,10 @@ void execute_integer(const WgmmaOperation& op) {
             if constexpr (bits.value == 8) gather_a<8>(op, warp, t.a, decode);
         });
         std::fill(std::begin(t.d), std::end(t.d), 0);
-        multiply(op, warp, t.a, t.b, t.d);
+        if (s.bits)
+            multiply(op, warp, t.a, t.b, t.d, [](i32 x, i32 y) { return std::popcount(static_cast<u32>(x & y)); });
+        else
+            multiply(op, warp, t.a, t.b, t.d, [](i32 x, i32 y) { return x * y; });
         each_d(s.n, [&](u32 e, u32 l, u32 at) {
             i32& d = w.reg<i32>(op.units[warp][e])[l];
             const i64 sum = i64{t.d[at]} + (op.accumulate ? d : 0);

@@ -72,6 +72,7 @@ WgmmaShape wgmma_shape(const Inst& i) {
     s.a_scale = i.mods & kWgmmaNegateA ? -1.0f : 1.0f;
     s.b_scale = i.mods & kWgmmaNegateB ? -1.0f : 1.0f;
     s.saturate = i.mods & kMmaSat;
+    s.bits = i.mods & kMmaAnd;
     return s;
 }
 

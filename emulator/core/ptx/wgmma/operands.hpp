@@ -37,7 +37,8 @@ struct WgmmaShape {
     bool a_registers, a_mn_major, b_mn_major;
     float a_scale, b_scale;
     bool saturate, sparse;
-    u32 selector;                                      // which threads of four hold a sparse A's metadata
+    bool bits;     // b1: eight elements of A and B in each byte, of which it counts those that both have
+    u32 selector;  // which threads of four hold a sparse A's metadata
     u32 stored() const { return sparse ? k / 2 : k; }  // elements of a row of A
     u32 b_k_bytes() const { return sparse ? 2 * kWgmmaKBytes : kWgmmaKBytes; }
     WgmmaTile a_tile(u32 warp) const { return {a_mn_major, a_bytes(), warp * kWgmmaRows, kWgmmaRows, kWgmmaKBytes}; }
