@@ -44,7 +44,8 @@ def test_wheel_has_every_module_and_the_core(repository, names):
     tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
     assert tracked
     assert {path if path.startswith("fmha/") else f"fmha/{path}" for path in tracked} <= names
-    assert any(name.startswith("fmha/emulator/_core.") and name.endswith(".so") for name in names)
+    for compiled in ("fmha/emulator/_core.", "fmha/harness/worker/devices/_calls."):
+        assert any(name.startswith(compiled) and name.endswith(".so") for name in names)
 
 
 def test_wheel_has_nothing_else(names):
