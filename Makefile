@@ -47,7 +47,7 @@ help:
 	@echo 'make distclean  clean, and remove .venv'
 
 .PHONY: run
-run: export CORE_UNITS := ON
+run: export QUICK := ON
 run: install
 	@$(FMHA) run-matrix $(ARGS)
 
@@ -167,7 +167,7 @@ $(STAMPS)/site: SETS := site
 $(addprefix $(STAMPS)/,build run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'
 	@$(PY) scripts/requirements.py $(SETS) >$@.txt
-	@$(PIP) -c constraints.txt -r $@.txt
+	@$(PIP) $(if $(QUICK),--no-compile) -c constraints.txt -r $@.txt
 	@touch $@
 
 # Never torch's default build: it brings gigabytes of CUDA libraries. FMHA_TORCH=required is for CI, where nothing may skip.
@@ -201,11 +201,12 @@ perfetto: $(STAMPS)/venv
 	}
 
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. From nothing, make run
-# compiles each folder as one unit: a quarter less to do. What was begun one way goes on that way, until make clean.
+# compiles each folder as one unit: a quarter less to do. What was begun one way goes on that way, until make clean. Nor does it
+# have pip compile all that it installs: Python compiles what is imported.
 $(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
 	@$(PIP) --no-deps --no-build-isolation \
-	  $(if $(wildcard build/*/CMakeCache.txt),,$(CORE_UNITS:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
+	  $(if $(wildcard build/*/CMakeCache.txt),,$(QUICK:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
