@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fmha.harness.worker.configuration import PAGE_SIZES
+from fmha.harness.worker.devices.calls import ALIGNMENT
 from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
@@ -248,7 +249,7 @@ def _tensor(name: str, tensor: Any, dtype: torch.dtype, shape: Sequence[str], si
         _reachable(name, tensor)
     elif not tensor.is_contiguous():
         raise ValueError(f"{name}: expected a contiguous tensor, got strides {tensor.stride()}; call .contiguous()")
-    if tensor.numel() and tensor.data_ptr() % 16:
+    if tensor.numel() and tensor.data_ptr() % ALIGNMENT:
         raise ValueError(misaligned(name, tensor.data_ptr()))
 
 
@@ -289,7 +290,7 @@ def _strides(tensor: torch.Tensor, packed: bool) -> tuple[int, ...] | None:
 
 def misaligned(name: str, address: int) -> str:
     """What is said of a tensor that TMA cannot read."""
-    return f"{name}: expected memory aligned to 16 bytes, got {address:#x}; call .clone()"
+    return f"{name}: expected memory aligned to {ALIGNMENT} bytes, got {address:#x}; call .clone()"
 
 
 def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:

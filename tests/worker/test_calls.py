@@ -211,6 +211,14 @@ def test_equal_tensors_have_one_form(read: Any) -> None:
     assert len({read((tensor, None))[0] for tensor in (x, y, odd, parameter)}) == 1
 
 
+def test_no_rows_have_one_form_however_they_were_cut(read: Any) -> None:
+    import torch
+
+    cut, made = torch.zeros(2, 100, 9)[:, 1:1], torch.zeros(2, 0, 9)
+    assert cut.stride() != made.stride()
+    assert read((cut, None)) == read((made, None))
+
+
 @pytest.mark.parametrize("other", [3, "k", np.zeros(4)], ids=["int", "str", "numpy"])
 def test_what_is_no_tensor_has_none(read: Any, other: object) -> None:
     import torch

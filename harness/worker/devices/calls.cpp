@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -87,13 +88,14 @@ PyObject* read(PyObject*, PyObject* tensors) {
             Py_RETURN_NONE;
         }
         if (t.dimensions > kMostDimensions) Py_RETURN_NONE;
-        addresses[place] = reinterpret_cast<u64>(t.data) + t.byte_offset;
+        const bool empty = std::find(t.shape, t.shape + t.dimensions, 0) != t.shape + t.dimensions;
+        addresses[place] = empty ? 0 : reinterpret_cast<u64>(t.data) + t.byte_offset;
         form[length++] = place << 40 | static_cast<i64>(addresses[place] % kAlignment) << 32 | t.dimensions;
         form[length++] = static_cast<i64>(t.device_type) << 32 | static_cast<std::uint32_t>(t.device_id);
         form[length++] = t.code | t.bits << 8 | t.lanes << 16;
         for (int d = 0; d < t.dimensions; ++d) {
             form[length++] = t.shape[d];
-            form[length++] = t.shape[d] > 1 ? t.strides[d] : 1;  // no step is taken along the others
+            form[length++] = t.shape[d] > 1 && !empty ? t.strides[d] : 1;  // no step is taken along the others
         }
     }
     return Py_BuildValue("y#y#", form, length * sizeof(i64), addresses, count * sizeof(u64));
