@@ -53,7 +53,7 @@ NAMES = (
 ADDRESSES = (*NAMES, "o", "statistics", "scratch", "drawn")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which costs a call half a microsecond
 class AttentionResult:
     """o [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads] float32, in natural-log units. With
     packed queries [total_q, heads, head_dim] and [total_q, heads].
@@ -207,13 +207,15 @@ class AttentionPlan:
         self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
         self._form, self._each = _read(tensors)[0], [_form(x) for x in tensors]
         self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
-        # What new outputs are made like: shapes without memory.
         rows = call.rows
         o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
-        self._o = torch.empty((), dtype=o_dtype, device=self._where).expand(*rows, call.head_dim)
-        self._statistics = torch.empty((), device=self._where).expand(len(STATISTICS), *rows)
+        self._new_o = _empty((*rows, call.head_dim), o_dtype, self._where)
+        self._new_statistics = _empty((len(STATISTICS), *rows), torch.float32, self._where)
         self._taken: set[Hashable] = set()  # forms of outputs that have been found to fit
-        self._outputs = tuple((x.shape, x.dtype, x.get_device(), True) for x in (self._o, self._statistics))
+        index = self._where.index if self._where.type == "cuda" else -1
+        self._outputs = tuple(
+            (new.args[0], new.keywords["dtype"], index, True) for new in (self._new_o, self._new_statistics)
+        )
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._scratch_bytes = sum(sizes)
         # What lies within the statistics and within the scratch memory, and where.
@@ -252,8 +254,7 @@ class AttentionPlan:
         """As a call, with tensors in the order of NAMES that are known to be as planned, and their addresses where they
         have been read."""
         if out is None:
-            o = torch.empty_like(self._o, memory_format=torch.contiguous_format)
-            statistics = torch.empty_like(self._statistics, memory_format=torch.contiguous_format)
+            o, statistics = self._new_o(), self._new_statistics()
         else:
             o, statistics = self._given(out)
         if self._prepared is None:
@@ -544,6 +545,12 @@ _LIBRARY.define(
 )
 _LIBRARY.impl("attention", _run_operator, "CompositeExplicitAutograd")
 torch.library.register_fake("fmha::attention", _fake_operator, lib=_LIBRARY)
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype, where: torch.device) -> functools.partial[torch.Tensor]:
+    """Makes contiguous tensors; of torch's functions for it the one that costs least."""
+    strides = torch.empty(shape, device="meta").stride()
+    return functools.partial(torch.empty_strided, tuple(shape), strides, dtype=dtype, device=where)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
