@@ -31,6 +31,7 @@ WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles 
 MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
+WIDE_IDLE: Final = {False: 1.3, True: 1.1}  # rows of tiles over rows, at most, without a window and with one
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
 LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
@@ -57,11 +58,11 @@ class Sizes(Protocol):
     def page_size(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True) -> int:
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True) -> int:
     """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    if splits == 1 and _is_wide(arch, sizes):
+    if splits == 1 and _is_wide(arch, sizes, windowed):
         return WIDE_ROWS
     return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
 
@@ -159,10 +160,10 @@ def _is_long(arch: str, sizes: Sizes) -> bool:
     return sizes.head_dim == 256 and sizes.s_k > LONG_KEYS
 
 
-def _is_wide(arch: str, sizes: Sizes) -> bool:
-    """Two turns of the multiprocessors at least, and at most a tenth of the rows idle."""
+def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
+    """Two turns of the multiprocessors at least, and few idle rows."""
     if arch != ARCH or sizes.topk or sizes.head_dim != 64:
         return False
     rows = sizes.t * sizes.heads
     tiles = -(-rows // WIDE_ROWS)
-    return tiles * sizes.batch >= 2 * MULTIPROCESSORS and tiles * WIDE_ROWS <= 1.1 * rows
+    return tiles * sizes.batch >= 2 * MULTIPROCESSORS and tiles * WIDE_ROWS <= WIDE_IDLE[windowed] * rows

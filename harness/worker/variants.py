@@ -85,7 +85,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    by_rule = choice.rows_of_cta(arch, configuration.planes, splits, short=not by_head)
+    by_rule = choice.rows_of_cta(arch, configuration.planes, splits, configuration.mask != "none", short=not by_head)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:

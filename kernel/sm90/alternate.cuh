@@ -104,7 +104,7 @@ struct Alternation {
         shrink(packed, mine);
         factor[0] *= mine[0];
         factor[1] *= mine[1];
-        c.rescale(factor);
+        c.rescale(factor, true);
     }
 
     static __device__ __forceinline__ void shrink(Packed& packed, const float (&factor)[2]) {
@@ -182,7 +182,7 @@ struct Alternation {
             meet_anchor(c.state[0], anchors.x, anchors.y, none[0], none[0]);
             meet_anchor(c.state[1], anchors.z, anchors.w, none[1], none[1]);
         }
-        c.softmax(own, valid, factor);
+        const bool shrinks = c.softmax(own, valid, factor);
         Packed packed;
         c.pack(packed);
         publish(packed);
@@ -191,7 +191,7 @@ struct Alternation {
         } else if constexpr (Follows) {
             meet(receive(), factor, packed);
         } else {
-            c.rescale(factor);
+            c.rescale(factor, shrinks);
         }
         if constexpr (Follows) {
             issue_values(0, c.p, other_sparse);

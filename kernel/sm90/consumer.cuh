@@ -29,6 +29,7 @@ struct Consumer {
     int lane;
     Rows<T> rows;
     RowState state[2];
+    float room[2] = {-kInfinity, -kInfinity};  // of raise_own_anchors
     const float scale_log2;
 
     float o[T::kParts][T::kPartColumns / 2];
@@ -63,6 +64,7 @@ struct Consumer {
     __device__ __forceinline__ void begin(const Rows<T>& these) {
         rows = these;
         state[0] = state[1] = {};
+        room[0] = room[1] = -kInfinity;
         clear_output();
     }
 
@@ -144,6 +146,18 @@ struct Consumer {
         }
     }
 
+    // Gives back the units of a K or V tile that this row group does not read. Not before they are there: an arrival
+    // ahead of it would count for what was in the slots before.
+    __device__ __forceinline__ void pass_over(Cursor<T>& cursor) {
+        const Cursor<T> first = cursor;
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+            cursor.advance();
+        }
+        release<T::kUnits>(first, false);
+    }
+
     // Row groups take turns at the tensor core: while one exponentiates, another multiplies. Without turns both come to
     // do the same at the same time.
     __device__ __forceinline__ void wait_for_turn() const {
@@ -169,13 +183,20 @@ struct Consumer {
         }
     }
 
-    // The maxima of S; `factor` is what O shrinks by.
-    __device__ __forceinline__ void find_maxima(const Tile& tile, const typename Rows<T>::Entries& valid,
+    // The maxima of S; whether O shrinks, by `factor`: any row's of the warp or, where loops are short, so that most
+    // tiles move an anchor and a row's threads always meet, of this thread.
+    template <bool First = false>
+    __device__ __forceinline__ bool find_maxima(const Tile& tile, const typename Rows<T>::Entries& valid,
                                                 float (&factor)[2]) {
         rows.mask(s, tile, valid);
         float tile_max[2] = {fragment_max(s, 0), fragment_max(s, 1)};
-        row_max(tile_max);
-        raise_anchors(state, tile_max, scale_log2, factor);
+        if constexpr (T::kOverlap) {
+            return raise_own_anchors<First>(state, room, tile_max, scale_log2, factor);
+        } else {
+            row_max(tile_max);
+            raise_anchors(state, tile_max, scale_log2, factor);
+            return factor[0] != 1.0f || factor[1] != 1.0f;
+        }
     }
 
     // S becomes P, still in fp32.
@@ -186,10 +207,12 @@ struct Consumer {
         }
     }
 
-    __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
+    template <bool First = false>
+    __device__ __forceinline__ bool softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
                                             float (&factor)[2]) {
-        find_maxima(tile, valid, factor);
+        const bool shrinks = find_maxima<First>(tile, valid, factor);
         exponentiate_scores();
+        return shrinks;
     }
 
     // P as the A operand; into `p` once the product that read the P before is done.
@@ -203,9 +226,10 @@ struct Consumer {
         }
     }
 
-    // The warp decides for itself: nothing in here has to be run by the whole warpgroup.
-    __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-        if (!ptx::any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
+    // The warp decides for itself: nothing in here has to be run by the whole warpgroup. `shrinks` is what find_maxima
+    // told.
+    __device__ __forceinline__ void rescale(const float (&factor)[2], bool shrinks) {
+        if (T::kOverlap ? !shrinks : !ptx::any_lane(shrinks)) {
             return;
         }
 #pragma unroll

@@ -8,11 +8,17 @@
 
 namespace fmha::sm90 {
 
-// Completes the row sums, over the threads of a row and over the column groups, which each summed their own tiles, and
-// takes them from the anchors to the maxima; `correction` is what O is still to be multiplied by.
+// Completes the maxima and the row sums, over the threads of a row and over the column groups, which each summed their
+// own tiles, and takes these from the anchors to the maxima; `correction` is what O is still to be multiplied by.
 template <class T>
 __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
     float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
+    if constexpr (T::kOverlap) {
+        float maximum[2] = {c.state[0].max, c.state[1].max};
+        row_max(maximum);
+        c.state[0].max = maximum[0];
+        c.state[1].max = maximum[1];
+    }
     if constexpr (T::kColumnGroups == 2) {
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last anchors were read
         if (c.lane % 4 == 0) {
@@ -153,7 +159,8 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
             }
         }
         float scale =
-            correction[half] * (partial ? 1.0f : output_factor(params, query_head(params, plane, own), maximum, sum));
+            correction[half] *
+            (partial ? 1.0f : output_factor(params, params.sink ? query_head(params, plane, own) : 0, maximum, sum));
         const auto store = [&](void* o) {
             uint4* const destination = static_cast<uint4*>(o) + (stored * T::kHeadDim + first_of_blocks(consumer)) / 8;
             return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };

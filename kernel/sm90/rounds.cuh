@@ -31,8 +31,8 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
             c.template release<T::kUnits>(key, tile.sparse());
         }
         float factor[2];
-        c.softmax(tile, valid, factor);
-        c.rescale(factor);
+        const bool shrinks = c.softmax(tile, valid, factor);
+        c.rescale(factor, shrinks);
         c.pack(c.p);
         value = at;
         c.issue_output(at, c.p);
@@ -56,10 +56,12 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     }
 }
 
-// The key tiles of a row tile; where CTAs walk, S of the first is under way.
+// The key tiles of a row tile; where CTAs walk, S of the first is under way, and where row groups take turns, each
+// walks those alone that it sees.
 template <class T>
 struct Begun {
     TileStream<T::kKeys> stream;
+    int unseen = 0;  // the CTA's tiles behind those
     Tile first{};
     bool any;
 
@@ -69,9 +71,29 @@ struct Begun {
         if (T::kWalks && any) {
             Cursor<T> keys = at;
             c.issue_scores(keys);
+            if constexpr (T::kTurns) {
+                unseen = stream.leave_out(place.end_seen(c.params, c.row_group));
+            }
         }
     }
 };
+
+// What a row group has of the CTA's tiles behind those that it sees: a turn each, and units of the ring. The first K of
+// them comes before the last V that it reads, and went back with that turn.
+template <class T>
+__device__ __forceinline__ void pass_over_unseen(Consumer<T>& c, int unseen, bool one_load, Cursor<T>& at) {
+#pragma unroll 1
+    for (int left = unseen; left > 0; --left) {
+        if (left < unseen) {
+            c.wait_for_turn();
+            c.pass_turn();
+        }
+        if (!one_load && left > 1) {
+            c.pass_over(at);
+        }
+        c.pass_over(at);
+    }
+}
 
 // Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
 // exponentials is what counts. Where CTAs walk the tensor core is busy with the other warpgroups: only the maxima run
@@ -103,11 +125,12 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
     if (!more) {
         c.release_query();
     }
-    c.softmax(before, valid, factor);
+    c.template softmax<true>(before, valid, factor);
     c.pack(c.p);
     stamp<kFirstSoftmax>(threadIdx.x == 0);
     while (more) {
         const Tile current = tile;
+        bool shrinks;
         valid = c.rows.valid_entries(stream, current);
         key = keys;
         c.wait_for_turn();
@@ -129,9 +152,9 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
             if (!more) {
                 c.release_query();
             }
-            c.find_maxima(current, valid, factor);
+            shrinks = c.find_maxima(current, valid, factor);
         } else {
-            c.softmax(current, valid, factor);
+            shrinks = c.softmax(current, valid, factor);
             ptx::pin(c.s);
             // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
             more = stream.next(tile);
@@ -139,20 +162,33 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
         ptx::wgmma_wait<0>();
         c.pin_output();
         c.template release<T::kUnits>(value, before.sparse());
-        c.rescale(factor);
+        c.rescale(factor, shrinks);
         if constexpr (T::kWalks) {
             c.exponentiate_scores();
         }
         c.pack(c.p);
         before = current;
     }
+    const bool more_of_others = T::kTurns && begun.unseen > 0;
+    if (more_of_others) {
+        c.wait_for_turn();
+        if (!one_load) {
+            c.pass_over(keys);
+        }
+    }
     value = values = one_load ? values : keys;
     c.issue_output(values, c.p);
+    if (more_of_others) {
+        c.pass_turn();
+    }
     at = values;
     ptx::wgmma_wait<0>();
     c.pin_output();
     if (T::kWalks || c.place.width > 1) {  // as above, and one that walks may have a row tile
         c.template release<T::kUnits>(value, before.sparse());
+    }
+    if constexpr (T::kTurns) {
+        pass_over_unseen(c, begun.unseen, one_load, at);
     }
 }
 

@@ -12,7 +12,7 @@ template <class T>
 struct Rows {
     int query[2];
     KeyRange visible[2];
-    KeyRange all;  // seen by every row of the CTA
+    KeyRange all;  // seen by every row of the group
 
     __device__ Rows(const FmhaParams& params, const Place<T>& place, int row_group) {
         const int last = place.shared_end - 1;
@@ -21,12 +21,12 @@ struct Rows {
         if (windowed(params) || (kFmhaSm90Lists && params.topk > 0)) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                query[half] = min(place.own + index(row_group, half), last) / params.heads;
+                query[half] = query_of(params, min(place.own + index(row_group, half), last));
                 visible[half] = visible_keys(params, place.length, place.offset, query[half]);
             }
-            all.first =
-                visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).first;
-            all.end = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).end;
+            const int begin = place.own + 64 * row_group, end = min(begin + 64, place.own_end);
+            all.first = visible_keys(params, place.length, place.offset, query_of(params, max(end - 1, 0))).first;
+            all.end = visible_keys(params, place.length, place.offset, query_of(params, min(begin, last))).end;
         }
     }
 
@@ -62,15 +62,27 @@ struct Rows {
     }
 
 private:
+    // A comparison with a constant and a choice for each score and side: few tiles are masked on both.
     __device__ __forceinline__ void mask_dense(float (&s)[T::kKeys / 2], int begin) const {
-        const int first = begin + int(threadIdx.x % 4) * 2;
+        const int mine = begin + int(threadIdx.x % 4) * 2;
+        if (begin < all.first) {
+            const int first[2] = {visible[0].first - mine, visible[1].first - mine};
 #pragma unroll
-        for (int i = 0; i < T::kKeys / 2; ++i) {
-            const int key = first + i / 4 * 8 + i % 2;
-            const KeyRange& range = visible[i / 2 % 2];
-            s[i] = key >= range.first && key < range.end ? s[i] : -kInfinity;
+            for (int i = 0; i < T::kKeys / 2; ++i) {
+                s[i] = key_of(i) >= first[i / 2 % 2] ? s[i] : -kInfinity;
+            }
+        }
+        if (begin + T::kKeys > all.end) {
+            const int end[2] = {visible[0].end - mine, visible[1].end - mine};
+#pragma unroll
+            for (int i = 0; i < T::kKeys / 2; ++i) {
+                s[i] = key_of(i) < end[i / 2 % 2] ? s[i] : -kInfinity;
+            }
         }
     }
+
+    // Of score i of a thread, beyond its first.
+    static constexpr __device__ int key_of(int i) { return i / 4 * 8 + i % 2; }
 
     __device__ __forceinline__ void mask_sparse(float (&s)[T::kKeys / 2], const Tile& tile,
                                                 const Entries& valid) const {

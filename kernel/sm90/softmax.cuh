@@ -1,5 +1,6 @@
 // The online softmax of the two rows of which a thread holds fragments, in registers. RowState is that of
-// common/softmax.cuh, but its sum is over this thread's keys: the four threads of a row add theirs in the end.
+// common/softmax.cuh, but its sum is over this thread's keys: the four threads of a row add theirs in the end. So may
+// its maximum be, by raise_own_anchors.
 #pragma once
 
 #include "common/ptx/math.cuh"
@@ -57,6 +58,47 @@ __device__ __forceinline__ void raise_anchors(RowState (&state)[2], const float 
     for (int half = 0; half < 2; ++half) {
         factor[half] = raise_anchor(state[half], tile_max[half], scale_log2);
     }
+}
+
+// The same where each of a row's threads has the maximum of its own keys. They meet only where one in the warp is above
+// what its anchor allows by more than `room`: kRescaleThreshold, or -inf while its row has seen no key. That is where
+// raise_anchor would move an anchor, so the bits are those of raise_anchors. Whether an anchor may have moved, by the
+// whole warp. The `First` tile of a row is where O is still zero and every anchor moves.
+template <bool First>
+__device__ __forceinline__ bool raise_own_anchors(RowState (&state)[2], float (&room)[2], const float (&tile_max)[2],
+                                                  float scale_log2, float (&factor)[2]) {
+    float maximum[2];
+    bool moves = First;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        maximum[half] = fmaxf(state[half].max, tile_max[half]);
+        moves = moves || !(__fmul_rn(maximum[half], scale_log2) - state[half].anchor <= room[half]);
+        factor[half] = 1.0f;
+    }
+    const bool meet = First || ptx::any_lane(moves);
+    if (meet) {
+        row_max(maximum);
+    }
+    state[0].max = maximum[0];
+    state[1].max = maximum[1];
+    if (!meet) {
+        return false;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        RowState& row = state[half];
+        const float top = __fmul_rn(row.max, scale_log2);
+        if (First ? row.max == -kInfinity : top - row.anchor <= room[half]) {
+            continue;
+        }
+        if (!First && room[half] != -kInfinity) {
+            factor[half] = ptx::exp2(row.anchor - top);
+            row.sum *= factor[half];
+        }
+        row.anchor = top;
+        room[half] = kRescaleThreshold;
+    }
+    return true;
 }
 
 // Two softmaxes of one row, each over keys of its own, go on from the higher of their anchors: what is relative to

@@ -22,12 +22,20 @@ __device__ __forceinline__ bool windowed(const FmhaParams& params) {
     return kFmhaSm90Windows && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
 }
 
+// The query of a row: most of prefill has one head a plane, and a division costs a hundred cycles.
+__device__ __forceinline__ int query_of(const FmhaParams& params, int row) {
+    return params.heads == 1 ? row : row / params.heads;
+}
+
 // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
 struct Share {
     int begin;
     int end;
 
-    __device__ Share(int count, int split, int splits) {
+    __device__ Share(int count, int split, int splits) : begin(0), end(count) {
+        if (splits == 1) {
+            return;
+        }
         const int each = unsigned(count) / unsigned(splits);
         const int more = count - each * splits;
         begin = each * split + min(more, split);
@@ -53,8 +61,8 @@ struct TileStream {
         : params(&p), batch(b) {
         KeyRange seen = {0, length};
         if (windowed(p)) {
-            seen.first = visible_keys(p, length, offset, first / p.heads).first;
-            seen.end = visible_keys(p, length, offset, (end - 1) / p.heads).end;
+            seen.first = visible_keys(p, length, offset, query_of(p, first)).first;
+            seen.end = visible_keys(p, length, offset, query_of(p, end - 1)).end;
         }
         const int begin = seen.first / Keys;
         const Share tiles(seen.end > seen.first ? ceil_div(seen.end, Keys) - begin : 0, split, p.splits);
@@ -74,6 +82,13 @@ struct TileStream {
             entry = share.begin % lists * Keys;
             entries = share.end - share.begin;
         }
+    }
+
+    // Leaves out the dense tiles from key `end` on that are still to come; how many.
+    __device__ int leave_out(int end) {
+        const int left = max(dense_end - max(ceil_div(end, Keys) * Keys, dense), 0);
+        dense_end -= left;
+        return left / Keys;
     }
 
     // The next tile; false after the last.

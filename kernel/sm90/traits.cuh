@@ -256,8 +256,20 @@ struct Place {
         if (!windowed(params)) {
             return {0, length};
         }
-        return {visible_keys(params, length, offset, own / params.heads).first,
-                visible_keys(params, length, offset, (own_end - 1) / params.heads).end};
+        return {visible_keys(params, length, offset, query_of(params, own)).first,
+                visible_keys(params, length, offset, query_of(params, own_end - 1)).end};
+    }
+
+    // Behind the last key that some row of a row group sees.
+    __device__ int end_seen(const FmhaParams& params, int row_group) const {
+        const int first = own + 64 * row_group, last = min(first + 64, own_end) - 1;
+        if (last < first) {
+            return 0;
+        }
+        if (!windowed(params)) {
+            return length;
+        }
+        return visible_keys(params, length, offset, query_of(params, last)).end;
     }
 
     __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {

@@ -115,6 +115,9 @@ def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
         ({"batch": 12}, "sm90_hd64_rows192"),  # 22 tiles of rows each: two turns
         ({"batch": 11}, "sm90_hd64"),
         ({"t": 128, "batch": 999}, "sm90_hd64"),  # a third of the rows would be idle
+        ({"t": 1024}, "sm90_hd64_rows192"),  # an eighth
+        ({"t": 1024, "mask": "causal"}, "sm90_hd64"),
+        ({"t": 1100, "mask": "causal"}, "sm90_hd64_rows192"),  # a twentieth
         ({"splits": 2}, "sm90_hd64"),
         ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
         ({"head_dim": 128}, "sm90_hd128"),
@@ -124,7 +127,7 @@ def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
         ({"head_dim": 256, "splits": 2}, "sm90_hd256"),
     ],
 )
-def test_where_rows_are_many(changes: dict[str, int], chosen: str) -> None:
+def test_where_rows_are_many(changes: dict[str, Any], chosen: str) -> None:
     assert name(replace(PREFILL, **changes)) == chosen
 
 
@@ -238,7 +241,7 @@ def test_what_no_kernel_does_is_refused() -> None:
 
 
 def test_the_rule_is_hopper_s() -> None:
-    assert choice.rows_of_cta("sm_100a", SHORT, 8) == choice.rows_of_cta("sm_100a", PREFILL, 1) == 0
+    assert choice.rows_of_cta("sm_100a", SHORT, 8, False) == choice.rows_of_cta("sm_100a", PREFILL, 1, False) == 0
     assert choice.splits_of("sm_100a", SHORT) is None
     assert choice.ctas_per_sm("sm_100a", 64) == 1
 
