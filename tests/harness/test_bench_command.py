@@ -52,10 +52,21 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
     assert list(beside.PEERS) == list(PEERS)
 
 
-@pytest.mark.parametrize(("mark", "made"), [("run", "summary"), ("beside", "table"), ("host", "host_table")])
-def test_what_the_documentation_shows_is_of_the_record_that_it_names(repository: Path, mark: str, made: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "mark", "made"),
+    [
+        ("hopper", "run", "summary"),
+        ("hopper", "beside", "table"),
+        ("hopper", "host", "host_table"),
+        ("beside", "latent", "latent_table"),
+        ("beside", "ways", "ways_table"),
+    ],
+)
+def test_what_the_documentation_shows_is_of_the_record_that_it_names(
+    repository: Path, name: str, mark: str, made: str
+) -> None:
     beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
-    page = repository / "docs/understand/hopper.md"
+    page = repository / f"docs/understand/{name}.md"
     (gpu,) = re.findall(rf"<!-- {mark}-(\w+) -->", page.read_text())
     record = json.loads((repository / "results" / f"beside-{gpu}.json").read_text())
     assert_shown(page, f"{mark}-{gpu}", getattr(beside, made)(record))

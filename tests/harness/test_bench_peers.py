@@ -7,7 +7,9 @@ with torch on the CPU, so that a wrong layout is a wrong result.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -300,6 +302,115 @@ def test_a_contender_with_no_right_way_is_told_and_not_timed(graphs: list[Any]) 
     record, ready = beside.fastest(row, [x], lambda _: {"": Way(0.1, _right(row, x) + 1.0)})
     assert record["relative_error"] > 1.0
     assert (ready, graphs) == (None, [])
+
+
+@pytest.mark.usefixtures("installed")
+def test_calls_are_kept_until_every_graph_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph holds none of what its calls had copied: its replays would read memory of others."""
+
+    class Graph:
+        def __init__(self, calls: Any) -> None:
+            self.calls = [weakref.ref(call) for call in calls]
+
+    def in_turn(graphs: dict[str, Graph], rounds: int) -> dict[str, list[float]]:
+        assert all(call() is not None for graph in graphs.values() for call in graph.calls)
+        return {name: [1.0] * rounds for name in graphs}
+
+    sdpa = libraries.PEERS["sdpa"](rows.Row(*SMALL["decode"]))[""].make
+    monkeypatch.setattr(libraries, "WORKSPACE_BYTES", 1)
+    monkeypatch.setattr(beside, "MOST_SETS", 2)
+    monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
+    monkeypatch.setattr(beside, "_ours", sdpa)
+    monkeypatch.setattr(beside, "captured", Graph)
+    monkeypatch.setattr(beside, "in_turn", in_turn)
+    measured = beside.measure(rows.Row(*SMALL["decode"]), ["fa3", "flashinfer"], 3)["results"]
+    assert {name: found["median_us"] for name, found in measured.items()} == dict.fromkeys(measured, 0.5)
+    assert list(measured) == ["ours", "fa3", "flashinfer"]
+
+
+def record_of(*measured: tuple[Any, dict[str, Any]]) -> dict[str, Any]:
+    """A record of a run with these rows."""
+    return {
+        "environment": {"gpu": "NVIDIA H200", "date": "2026-11-26T06:00:00", "torch": "2.11.0", "cudnn": 91900},
+        "roofline": {"copy_tb_s": 4.0, "matmul_tflop_s": 800.0},
+        "peers": ["fa3", "flashmla", "flashinfer"],
+        "rows": [asdict(row) | {"bytes": row.bytes, "flop": row.flop, "results": results} for row, results in measured],
+    }
+
+
+def timed(us: float, **more: Any) -> dict[str, Any]:
+    return {"relative_error": 2e-3, "median_us": us} | more
+
+
+@pytest.fixture
+def shown() -> dict[str, Any]:
+    """A record: two rows of decode, one of prefill, one of K = V."""
+    refused = {"refused": "has no such head_dim"}
+    return record_of(
+        (
+            rows.Row("decode", 128, 16, 128, 1, 1, 8192),
+            {
+                "ours": timed(20.0), "fa3": timed(30.0), "flashmla": refused,
+                "flashinfer": timed(25.0, way="fa2, paged", not_timed={"for graphs": {"refused": "no"}}),
+            },
+        ),
+        (
+            rows.Row("few", 128, 1, 16, 1, 1, 8192),
+            {
+                "ours": timed(5.0), "fa3": timed(10.0), "flashmla": refused,
+                "flashinfer": timed(20.0, way="fa2, paged"),
+            },
+        ),
+        (
+            rows.Row("full", 64, 4, 16, 16, 4096, 4096),
+            {
+                "ours": timed(550.0), "fa3": timed(495.0), "flashmla": refused,
+                "flashinfer": timed(605.0, way="fa3, ragged"),
+            },
+        ),
+        (
+            rows.Row("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
+            {
+                "ours": timed(64.0), "fa3": refused, "flashmla": timed(68.4, columns=576),
+                "flashinfer": {"relative_error": 0.5, "way": "fa3, MLA", "columns": 576},
+            },
+        ),
+    )  # fmt: skip
+
+
+def test_of_shared_keys_each_contender_shows_what_it_multiplies_and_reads_itself(shown: dict[str, Any]) -> None:
+    """537 and 534 TFLOP/s are what was measured of ours in 64.0 us and of FlashMLA in 68.4, by hand."""
+    assert beside.latent_table(shown).splitlines()[2:] == [
+        "| b16 h128 T1 s8192 | ours | 512 | 512 | 64.0 | 537 | 2.10 |",
+        "| b16 h128 T1 s8192 | flashmla | 576 | 512 | 68.4 | 534 | 2.21 |",
+    ]
+
+
+def test_the_table_of_decode_and_prefill_has_no_row_of_shared_keys_nor_a_peer_that_takes_none(
+    shown: dict[str, Any],
+) -> None:
+    head, _, *lines = beside.table(shown).splitlines()
+    assert head == "| | sizes | head_dim | floor | ours | fa3 | flashinfer | best peer / ours |"
+    assert lines == [
+        "| decode | b16 h128 T1 s8192 | 128 | 16.8 | 20.0 | 30.0 | 25.0 | 1.25 |",
+        "| few | b1 h16 T1 s8192 | 128 | 1.0 | 5.0 | 10.0 | 20.0 | 2.00 |",
+        "| full | b4 h16 T4096 s4096 | 64 | 343.6 | 550.0 | 495.0 | 605.0 | 0.90 |",
+    ]
+    assert beside.summary(shown).endswith("is 1.25 to 2.00 in decode, 0.90 to 0.90 in prefill.")
+
+
+def test_the_ways_that_won_are_counted_and_a_wrong_one_is_not(shown: dict[str, Any]) -> None:
+    assert beside.ways_table(shown).splitlines()[2:] == [
+        "| flashinfer | fa2, paged | 2 |",
+        "| flashinfer | fa3, ragged | 1 |",
+    ]
+
+
+def test_a_run_prints_why_a_contender_has_no_time(shown: dict[str, Any]) -> None:
+    assert beside._told(shown["rows"][3], shown).splitlines()[-2:] == [
+        "  fa3: has no such head_dim",
+        "  flashinfer: wrong, relative error 0.5",
+    ]
 
 
 def _right(row: Any, x: Any) -> Any:
