@@ -7,21 +7,22 @@ walk through input sets of their own, replayed in turn, so that a GPU that grows
 
 from __future__ import annotations
 
-import importlib
 import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fmha.harness.attention import attention, plan
+from fmha.harness.bench.libraries import PEERS, Call, Way, Ways
+from fmha.harness.bench.rows import ROWS, Inputs, Row, draw, error_of
 from fmha.harness.bench.timing import captured, in_turn
 
 SETS_BYTES: Final = 400 << 20
@@ -34,148 +35,73 @@ METHOD: Final = (
     "or the products at the matrix product's, whichever is longer, both measured in the run. Host: median of seven "
     "means of 300 calls without waiting, after 50."
 )
-Call = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A shape: `heads` query heads in all over `kv_heads`, which each have `heads` / `kv_heads`."""
-
-    name: str
-    head_dim: int
-    batch: int
-    heads: int
-    kv_heads: int
-    t: int
-    s_k: int
-    causal: bool = False
-
-    @property
-    def bytes(self) -> int:
-        return 4 * self.batch * self.kv_heads * self.s_k * self.head_dim
-
-    @property
-    def flop(self) -> float:
-        seen = self.s_k - (self.t - 1) / 2 if self.causal else self.s_k
-        return 4.0 * self.batch * self.heads * self.t * seen * self.head_dim
-
-
-def _rows() -> list[Row]:
-    decode = [
-        ("decode", 16, 128, 1, 8192), ("long, h16", 1, 16, 1, 131072), ("long, h128", 1, 128, 1, 131072),
-        ("T4", 4, 32, 4, 32768), ("many", 64, 64, 1, 4096), ("short", 1, 128, 1, 512),
-        ("few", 1, 16, 1, 8192), ("odd", 24, 128, 1, 8192), ("T16", 2, 64, 16, 4096), ("b5", 5, 48, 3, 20000),
-    ]  # fmt: skip
-    prefill = [
-        ("full", 4, 16, 4096, 4096, False), ("causal", 4, 16, 4096, 4096, True), ("causal", 1, 16, 16384, 16384, True),
-        ("causal", 16, 16, 1024, 1024, True), ("causal", 16, 16, 512, 512, True), ("causal", 4, 16, 1024, 4096, True),
-        ("causal", 1, 16, 2048, 2048, True), ("full", 16, 16, 1024, 1024, False), ("causal", 3, 12, 3000, 3000, True),
-    ]  # fmt: skip
-    rows = [Row(name, d, b, h, 1, t, s) for name, b, h, t, s in decode for d in (64, 128, 256)]
-    return rows + [Row(name, d, b, h, h, t, s, causal) for name, b, h, t, s, causal in prefill for d in (64, 128, 256)]
-
-
-ROWS: Final = tuple(_rows())
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """q [batch, kv_heads, t, heads / kv_heads, head_dim]; k and v [batch, kv_heads, s_k, head_dim]."""
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-
-
-def draw(row: Row, seed: int) -> Inputs:
-    generator = torch.Generator(device="cuda").manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16, generator=generator)
-
-    keys = (row.batch, row.kv_heads, row.s_k, row.head_dim)
-    group = row.heads // row.kv_heads
-    return Inputs(normal(row.batch, row.kv_heads, row.t, group, row.head_dim), normal(*keys), normal(*keys))
 
 
 def _ours(row: Row, x: Inputs) -> Call:
-    q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1)
+    q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), None if row.shared_kv else x.v.flatten(0, 1)
     call = partial(attention, causal=row.causal, output_dtype=torch.bfloat16)
     return lambda: call(q, k, v).o.view_as(x.q)
-
-
-def _fa3(row: Row, x: Inputs) -> Call:
-    """Its decode entry chooses splits, its other does not."""
-    fa3 = importlib.import_module("fa3_fwd_interface")
-
-    q = x.q.permute(0, 2, 1, 3, 4).flatten(2, 3).contiguous()  # [batch, t, heads, head_dim]
-    k, v = (keys.transpose(1, 2).contiguous() for keys in (x.k, x.v))
-    shape = (row.batch, row.t, row.kv_heads, row.heads // row.kv_heads, row.head_dim)
-    if row.kv_heads == 1:
-        return lambda: fa3.flash_attn_with_kvcache(q, k, v, causal=row.causal, num_splits=0).view(shape).transpose(1, 2)
-    return lambda: fa3.flash_attn_func(q, k, v, causal=row.causal).view(shape).transpose(1, 2)
-
-
-def _sdpa(backend: str | None, row: Row, x: Inputs) -> Call:
-    """Heads of one K/V head are rows, which none of its masks knows."""
-    if row.causal and (row.kv_heads == 1 or row.t != row.s_k):
-        raise NotImplementedError("aligns the first query with the first key")
-    q = x.q.flatten(2, 3)
-    run = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=row.causal)
-    if backend is None:
-        return lambda: run(q, x.k, x.v).view_as(x.q)
-    chosen = getattr(SDPBackend, backend)
-
-    def call() -> torch.Tensor:
-        with sdpa_kernel(chosen):
-            return run(q, x.k, x.v).view_as(x.q)
-
-    return call
-
-
-PEERS: Final[Mapping[str, Callable[[Row, Inputs], Call]]] = {
-    "fa3": _fa3,
-    "cudnn": partial(_sdpa, "CUDNN_ATTENTION"),
-    "flash2": partial(_sdpa, "FLASH_ATTENTION"),
-    "sdpa": partial(_sdpa, None),
-}
-
-
-def error_of(row: Row, x: Inputs, got: torch.Tensor) -> float:
-    """Relative L2 error of the last K/V head of the last batch entry against float64; NaN anywhere is NaN."""
-    if bool(got.isnan().any()):
-        return float("nan")
-    q, k, v = x.q[-1, -1].double(), x.k[-1, -1].double(), x.v[-1, -1].double()
-    wanted = torch.empty_like(q)
-    for begin in range(0, row.t, 2048):
-        s = torch.einsum("tgd,sd->tgs", q[begin : begin + 2048], k) * row.head_dim**-0.5
-        if row.causal:
-            last = torch.arange(begin, begin + s.shape[0], device="cuda") + row.s_k - row.t
-            s.masked_fill_(torch.arange(row.s_k, device="cuda")[None, None] > last[:, None, None], -torch.inf)
-        wanted[begin : begin + 2048] = torch.softmax(s, -1) @ v
-    return float((got[-1, -1].double() - wanted).norm() / wanted.norm())
 
 
 def measure(row: Row, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     nbytes = row.bytes + 2 * row.batch * row.heads * row.t * row.head_dim
     sets = [draw(row, seed) for seed in range(max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes))))]
     results: dict[str, Any] = {}
-    graphs = {}
-    makers = {"ours": _ours, **{name: PEERS[name] for name in peers}}
-    for name, make in makers.items():
-        try:
-            calls = [make(row, x) for x in sets]
-            wrong = error_of(row, sets[0], calls[0]())
-        except (RuntimeError, NotImplementedError) as refusal:
-            results[name] = {"refused": str(refusal).splitlines()[0]}
-            continue
-        results[name] = {"relative_error": wrong}
-        if wrong <= MOST_ERROR:
-            graphs[name] = captured(calls)
-    for name, replays in in_turn(graphs, rounds).items():
+    ready = {}
+    contenders: dict[str, Callable[[Row], Ways]] = {"ours": lambda _: {"": Way(_ours)}, **{n: PEERS[n] for n in peers}}
+    for name, ways_of in contenders.items():
+        results[name], found = fastest(row, sets, ways_of)
+        if found is not None:
+            ready[name] = found
+    for name, replays in in_turn({name: found.graph for name, found in ready.items()}, rounds).items():
         times = sorted(us / len(sets) for us in replays)
         results[name] |= {"median_us": statistics.median(times), "least_us": times[0], "most_us": times[-1]}
     return asdict(row) | {"bytes": row.bytes, "flop": row.flop, "results": results}
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A graph over all sets. Its calls have copies of inputs, plans and workspaces that its replays read."""
+
+    graph: torch.cuda.CUDAGraph
+    calls: Sequence[Call]
+    record: dict[str, Any]
+
+
+def fastest(row: Row, sets: Sequence[Inputs], ways_of: Callable[[Row], Ways]) -> tuple[dict[str, Any], Ready | None]:
+    """The fastest of a contender's ways that are right, and what the record says of it.
+
+    Where none is right, the record has the error of the last one or why it was refused. Where one is, it has those of
+    the ways that are not.
+    """
+    record: dict[str, Any] = {}
+    right: dict[str, Ready] = {}
+    others: dict[str, Any] = {}
+    try:
+        ways = ways_of(row)
+    except Exception as refusal:  # a library raises what it likes
+        return {"refused": said(refusal)}, None
+    for name, way in ways.items():
+        try:
+            calls = [way.make(row, x) for x in sets]
+            wrong = error_of(row, sets[0], calls[0]())
+            record = {"relative_error": wrong} | ({"way": name} if name else {})
+            record |= {"columns": way.columns} if way.columns else {}
+            if wrong <= MOST_ERROR:
+                right[name] = Ready(captured(calls), calls, record)
+                continue
+        except Exception as refusal:
+            record = {"refused": said(refusal)}
+        others[name] = record
+    if not right:
+        return record, None
+    took = in_turn({name: ready.graph for name, ready in right.items()}, 3)
+    best = right[min(took, key=lambda name: min(took[name]))]
+    return best.record | ({"not_timed": others} if others else {}), best
+
+
+def said(refusal: Exception) -> str:
+    return (str(refusal).splitlines() or [""])[0] or type(refusal).__name__
 
 
 def host_times(peers: Sequence[str]) -> list[dict[str, Any]]:
@@ -199,15 +125,15 @@ def host_times(peers: Sequence[str]) -> list[dict[str, Any]]:
         }
         for name in peers:
             try:
-                calls[name] = PEERS[name](row, x)
-            except NotImplementedError:
-                continue
+                calls[name] = next(iter(PEERS[name](row).values())).make(row, x)
+            except Exception as refusal:
+                print(f"  host {row.name} b{row.batch} {name}: {said(refusal)}", flush=True)
         measured: dict[str, Any] = {}
         for name, call in calls.items():
             try:
                 measured[name] = _host_time(call)
             except Exception as refusal:  # of a compiler, too
-                measured[name] = {"refused": (str(refusal).splitlines() or [type(refusal).__name__])[0]}
+                measured[name] = {"refused": said(refusal)}
             print(f"  host {row.name} b{row.batch} {name}: {measured[name]}", flush=True)
         found.append(asdict(row) | {"results": measured})
     return found
@@ -241,8 +167,18 @@ def benchmark(peers: Sequence[str], out: Path, rounds: int = 9, rows: Sequence[R
     for row in rows:
         report["rows"].append(measure(row, peers, rounds))
         torch.cuda.empty_cache()
-        print(_line(report["rows"][-1], report), flush=True)
+        print(_told(report["rows"][-1], report), flush=True)
         out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _told(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """What a run prints of a row, refusals and wrong results with it."""
+    peers = report["peers"]
+    lines = _latent_lines(row, report, peers) if _of_latent(row) else [_line(row, report, peers)]
+    for name, found in row["results"].items():
+        if "median_us" not in found:
+            lines.append(f"  {name}: {found.get('refused') or 'wrong, relative error ' + str(found['relative_error'])}")
+    return "\n".join(lines)
 
 
 def floor_us(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
@@ -250,20 +186,43 @@ def floor_us(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
     return max(float(row["bytes"] / ceilings["copy_tb_s"]), float(row["flop"] / ceilings["matmul_tflop_s"])) / 1e6
 
 
-def _line(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str]) -> str:
     """A row of the table: sizes, floor, times, and the best peer's time over ours."""
     times, best = _times(row)
-    sizes = f"b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
-    peers = " | ".join(f"{times[name]:.1f}" if name in times else "none" for name in report["peers"])
+    peers = " | ".join(f"{times[name]:.1f}" if name in times else "none" for name in names)
     cells = (
         row["name"],
-        sizes,
+        _sizes(row),
         row["head_dim"],
         f"{floor_us(row, report):.1f}",
         f"{times.get('ours', 0.0):.1f}",
         peers,
     )
     return "| " + " | ".join(map(str, cells)) + f" | {best / times['ours']:.2f} |" if "ours" in times else str(row)
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    return f"b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
+
+
+def _latent_lines(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """A line for each contender of a row of K = V: what it multiplies and reads is its own, and no ratio is made."""
+    sizes = Row(**{field.name: row[field.name] for field in fields(Row)})
+    lines = []
+    for name in ("ours", *names):
+        found = row["results"][name]
+        if "median_us" not in found:
+            continue
+        columns, us = found.get("columns", sizes.head_dim), found["median_us"]
+        tflop_s, tb_s = sizes.flop_of(columns) / us / 1e6, row["bytes"] * columns / sizes.head_dim / us / 1e6
+        cells = (_sizes(row), name, columns, sizes.head_dim, f"{us:.1f}", f"{tflop_s:.0f}", f"{tb_s:.2f}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def _of_latent(row: Mapping[str, Any]) -> bool:
+    """K = V; records of before there were such rows do not say."""
+    return bool(row.get("shared_kv"))
 
 
 def _times(row: Mapping[str, Any]) -> tuple[dict[str, float], float]:
@@ -290,19 +249,38 @@ def _against_best(report: Mapping[str, Any], one_kv_head: bool) -> list[float]:
     found = []
     for row in report["rows"]:
         times, best = _times(row)
-        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and best:
+        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and best and not _of_latent(row):
             found.append(best / times["ours"])
     return sorted(found)
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The record as Markdown."""
-    names = " | ".join(report["peers"])
+    """Decode and prefill as Markdown, with the peers that were timed at one of them."""
+    rows = [row for row in report["rows"] if not _of_latent(row)]
+    names = [name for name in report["peers"] if any(name in _times(row)[0] for row in rows)]
     head = [
-        f"| | sizes | head_dim | floor | ours | {names} | best peer / ours |",
-        "|---" * (6 + len(report["peers"])) + "|",
+        f"| | sizes | head_dim | floor | ours | {' | '.join(names)} | best peer / ours |",
+        "|---" * (6 + len(names)) + "|",
     ]
-    return "\n".join([*head, *(_line(row, report) for row in report["rows"])])
+    return "\n".join([*head, *(_line(row, report, names) for row in rows)])
+
+
+def latent_table(report: Mapping[str, Any]) -> str:
+    """Decode with K = V as Markdown: of each contender its own columns, products and bytes."""
+    lines = [line for row in report["rows"] if _of_latent(row) for line in _latent_lines(row, report, report["peers"])]
+    return "\n".join(["| sizes | | columns of K | of V | us | TFLOP/s | TB/s |", "|---" * 7 + "|", *lines])
+
+
+def ways_table(report: Mapping[str, Any]) -> str:
+    """How often each way of a peer with several was the fastest, as Markdown."""
+    chosen = Counter(
+        (name, found["way"])
+        for row in report["rows"]
+        for name, found in row["results"].items()
+        if "way" in found and "median_us" in found
+    )
+    lines = [f"| {name} | {way} | {count} |" for (name, way), count in sorted(chosen.items())]
+    return "\n".join(["| peer | way | rows |", "|---" * 3 + "|", *lines])
 
 
 def host_table(report: Mapping[str, Any]) -> str:
@@ -311,11 +289,15 @@ def host_table(report: Mapping[str, Any]) -> str:
     lines = ["| host, us | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
     for row in report["host"]:
         found = [row["results"].get(name, {}).get("host_us") for name in names]
-        sizes = f"{row['name']} b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
-        lines.append(f"| {sizes} | " + " | ".join("none" if us is None else f"{us:.1f}" for us in found) + " |")
+        lines.append(
+            f"| {row['name']} {_sizes(row)} | "
+            + " | ".join("none" if us is None else f"{us:.1f}" for us in found)
+            + " |"
+        )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     record = json.loads(Path(sys.argv[1]).read_text())
-    print(f"{summary(record)}\n\n{table(record)}\n\n{host_table(record)}")
+    parts = (summary(record), table(record), host_table(record), latent_table(record), ways_table(record))
+    print("\n\n".join(parts))

@@ -32,8 +32,8 @@ def flex() -> Attention:
     return compiled
 
 
-def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, Attention]]:
-    """Every configuration that is tried; those that do not fit raise when they are called."""
+def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, int, Attention]]:
+    """Every configuration that is tried, with the heads of a block; those that do not fit raise when called."""
     many = [8, 16] if batch > 1 else [4, 8, 16]
     if head_dim == 512:
         shapes = [(64, 32, 8, 2), (32, 64, 8, 2), (64, 64, 8, 1), (32, 32, 4, 2)]
@@ -45,7 +45,7 @@ def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, A
     for splits, (bh, bn, warps, stages) in itertools.product(many, shapes):
         if splits * bn <= s_k:
             name = f"splits={splits} rows={bh} keys={bn} warps={warps} stages={stages}"
-            yield name, split_kv(splits, bh, bn, warps, stages)
+            yield name, bh, split_kv(splits, bh, bn, warps, stages)
 
 
 def smi(fields: str) -> list[str]:

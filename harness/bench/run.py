@@ -69,7 +69,7 @@ def contenders(p: Problem, with_flex: bool) -> dict[str, peers.Attention]:
 
 def best_triton(p: Problem, sets: list[dict[str, torch.Tensor]]) -> tuple[str, peers.Attention] | None:
     tried = []
-    for name, attention in peers.triton_choices(p.head_dim, p.batch, p.s_k):
+    for name, _, attention in peers.triton_choices(p.head_dim, p.batch, p.s_k):
         try:
             calls = peer_calls(p, sets, attention)
             tried.append((graph_replay(calls, 5)["median_us"], name, attention))

@@ -19,8 +19,16 @@ from fmha.harness.errors import ExitCode, InfrastructureError
 from fmha.harness.worker.devices.base import DeviceError
 from fmha.harness.worker.devices.cuda import architecture
 
-# By name, each with the module that it needs.
-PEERS = {"fa3": "fa3_fwd_interface", "cudnn": "torch", "flash2": "torch", "sdpa": "torch"}
+# By name, each with the module that it needs and what pip installs it by.
+PEERS = {
+    "fa3": ("fa3_fwd_interface", "fa3_fwd"),
+    "flashmla": ("flash_mla", "--no-deps sgl-flash-mla"),
+    "flashinfer": ("flashinfer", "flashinfer-python"),
+    "cudnn": ("torch", "torch"),
+    "flash2": ("torch", "torch"),
+    "sdpa": ("torch", "torch"),
+    "triton": ("triton", "triton"),
+}
 HELP = """Time the Hopper kernels beside SDPA's backends, FlexAttention and a split-KV Triton kernel, in one
 run. Needs an H100 or H200, torch, triton and nvcc. Writes JSON: results, spread, clocks, and the roofline of the run.
 With --peer, what the harness launches beside the named libraries at many shapes, each checked first, in turn.
@@ -29,7 +37,7 @@ With --peer, what the harness launches beside the named libraries at many shapes
 Examples:
   fmha bench
   fmha bench --output results/bench-h200.json
-  fmha bench --peer fa3,cudnn,flash2,sdpa --output results/beside-h200.json
+  fmha bench --peer fa3,flashmla,flashinfer,cudnn,flash2,sdpa --output results/beside-h200.json
 """
 
 
@@ -55,8 +63,12 @@ def _run(output: Path, flex: bool, peers: list[str], json: bool) -> ExitCode:
     if missing:
         what = f"the benchmark needs {', '.join(missing)}"
         raise InfrastructureError(what, next_step="pip install 'fmha[cuda,bench]'")
-    if absent := [module for name in peers if not _installed(module := PEERS[name])]:
-        raise InfrastructureError(f"no module {absent[0]}", next_step="install it, or leave that peer out")
+    for name in peers:
+        module, package = PEERS[name]
+        if not _installed(module):
+            raise InfrastructureError(
+                f"the peer {name} needs the module {module}", next_step=f"pip install {package}, or leave that peer out"
+            )
     try:
         arch = architecture()
     except DeviceError as error:

@@ -201,4 +201,5 @@ def configuration_of(row: Mapping[str, Any]) -> Configuration:
         heads=row["heads"] // row["kv_heads"],
         mask="causal" if row["causal"] else "none",
         output="bf16",
+        kv="shared" if row.get("shared_kv") else "separate",
     )

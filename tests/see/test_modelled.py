@@ -107,6 +107,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5}}}]}))
     assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": 7.5}
+    assert modelled.configuration_of(shape | {"head_dim": 512, "shared_kv": True}).kv == "shared"
     record.write_text("{}")
     with pytest.raises(UserError, match="no record of"):
         modelled.measured(record)
