@@ -27,13 +27,14 @@ __device__ __forceinline__ int query_of(const FmhaParams& params, int row) {
     return params.heads == 1 ? row : row / params.heads;
 }
 
-// Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
+// Of `count` tiles those of one split: the first splits take one more where they do not divide evenly. A CTA that walks
+// has mostly one split, and asks once a row tile.
 struct Share {
     int begin;
     int end;
 
     __device__ Share(int count, int split, int splits) : begin(0), end(count) {
-        if (splits == 1) {
+        if (kFmhaSm90Walks && splits == 1) {
             return;
         }
         const int each = unsigned(count) / unsigned(splits);
