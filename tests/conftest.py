@@ -70,7 +70,8 @@ _MANY = 40
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
-    after every test all groups that a worker has had, has 2,500 of them and not 12,000."""
+    after every test all groups that a worker has had, has 2,500 of them and not 12,000. Others that need torch are one
+    group: to import it takes two seconds."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
@@ -79,6 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if alone and len(tests) >= _MANY:
             for item in tests:
                 item.add_marker(pytest.mark.xdist_group(path.stem))
+    for item in items:
+        if item.get_closest_marker("torch") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("torch"))
 
 
 @pytest.fixture(scope="session")
