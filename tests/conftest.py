@@ -70,7 +70,7 @@ _MANY = 40
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
-    after every test all groups that a worker has had, has 2,500 of them and not 12,000. Others that need torch are one
+    after every test all groups that a worker has had, has 2,400 of them and not 11,500. Others that need torch are one
     group: to import it takes two seconds."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
