@@ -63,6 +63,28 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+# Files with so many tests begin early, since xdist begins with the largest groups: none of them is the last.
+_MANY = 40
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
+    after every test all groups that a worker has had, has 2,400 of them and not 11,500. Others that need torch are one
+    group: to import it takes two seconds."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    for path, tests in files.items():
+        alone = all(item.get_closest_marker(name) is None for item in tests for name in ("slow", "xdist_group"))
+        if alone and len(tests) >= _MANY:
+            for item in tests:
+                item.add_marker(pytest.mark.xdist_group(path.stem))
+    for item in items:
+        if item.get_closest_marker("torch") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("torch"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout under test."""

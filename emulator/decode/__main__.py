@@ -20,8 +20,8 @@ type that an instruction here does not have. `call` has no row: a called functio
 
 ## Those of one line
 
-Each is a row of `emulator/core/isa/operations.hpp`. One of the modifiers in braces is there, at most one of those in
-brackets. An operand without a type has that of the instruction; an address is in the space that it names.
+Each is a row that stands with its handler, in `emulator/core/`. One of the modifiers in braces is there, at most one of
+those in brackets. An operand without a type has that of the instruction; an address is in the space that it names.
 
 """
 _FUNCTIONS = """

@@ -1,4 +1,4 @@
-"""Instructions that a row of core/isa/operations.hpp spells out: their decoders are made of its text.
+"""Instructions that a row spells out, which stands with its handler in core/ptx: their decoders are made of its text.
 
 A text is the PTX ISA's syntax in a line, as in `prmt.b32[.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] d, a, b, c`, or several lines
 with semicolons between, as the ISA has them. One of the names in braces is there, at most one of those in brackets. An

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -134,6 +137,46 @@ def test_a_row_that_says_nothing_sensible_is_refused(text: str, complaint: str) 
 
 def test_the_page_of_instructions_is_current(repository: Path) -> None:
     assert (repository / "docs/reference/instructions.md").read_text() == page()
+
+
+ROW = '#define PTXM_OPS_{0}(X) \\\n    X({0}, integer, {0}, "{0}.b32 d")\n'
+
+
+def collected(repository: Path, core: Path) -> subprocess.CompletedProcess[str]:
+    script = repository / "emulator/core/isa/collect.py"
+    command = [sys.executable, "-IS", script, core / "core", core / "made/operations.hpp"]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    (tmp_path / "core").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / f"core/{name}.cpp").write_text(f"before\n{ROW.format(name)}after\n")
+    return tmp_path
+
+
+def test_rows_are_collected_as_they_stand(rows: Path, repository: Path) -> None:
+    assert collected(repository, rows).returncode == 0
+    text = (rows / "made/operations.hpp").read_text()
+    assert [ROW.format(name) in text for name in ("one", "two")] == [True, True]
+    assert text.endswith("#define PTXM_OPS(X) \\\n    PTXM_OPS_one(X) \\\n    PTXM_OPS_two(X)\n")
+    assert "before" not in text
+    assert "after" not in text
+
+
+def test_rows_that_did_not_change_compile_nothing_again(rows: Path, repository: Path) -> None:
+    collected(repository, rows)
+    os.utime(rows / "made/operations.hpp", (1, 1))
+    (rows / "core/one.cpp").write_text(f"another handler\n{ROW.format('one')}")
+    assert collected(repository, rows).returncode == 0
+    assert (rows / "made/operations.hpp").stat().st_mtime == 1
+
+
+def test_two_sources_have_no_rows_of_one_name(rows: Path, repository: Path) -> None:
+    (rows / "core/three.cpp").write_text(ROW.format("two"))
+    assert "PTXM_OPS_two is defined in" in collected(repository, rows).stderr
+    assert not (rows / "made").exists()
 
 
 @pytest.mark.parametrize("opcode", sorted(set(OPCODES) - MISSING))

@@ -32,6 +32,7 @@ ROWS = tuple(
         "emulator.report",
         "emulator.coverage emulator.decode emulator.tensormap emulator.textures emulator.timing",
         "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",
+        "emulator.core",
     )
 )
 Arrows = Mapping[str, Mapping[str, str]]  # from a room to another, and where one of the imports stands

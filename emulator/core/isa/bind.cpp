@@ -30,10 +30,38 @@ const Family* arithmetic(const InstRecord& r) {
     return nullptr;
 }
 
+}  // namespace
+
+// Operations of which several files have handlers.
+// clang-format off
+#define PTXM_OPS_arithmetic(X)                                                                                     \
+    X(pack, integer, arithmetic)                                                                                   \
+    X(unpack, integer, arithmetic)                                                                                 \
+    X(add, by_binder, arithmetic)                                                                                  \
+    X(sub, by_binder, arithmetic)                                                                                  \
+    X(min, by_binder, arithmetic)                                                                                  \
+    X(max, by_binder, arithmetic)                                                                                  \
+    X(abs, by_binder, arithmetic, "abs{.s16|.s32|.s64|.f64} d, a; abs[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(neg, by_binder, arithmetic, "neg{.s16|.s32|.s64|.f64} d, a; neg[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(bfi, integer, arithmetic, "bfi{.b32|.b64} d, a, b, c:u32, length:u32")                                       \
+    X(prmt, integer, arithmetic, "prmt.b32[.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] d, a, b, c")                            \
+    X(brev, integer, arithmetic, "brev{.b32|.b64} d, a")                                                           \
+    X(setp, by_binder, arithmetic)                                                                                 \
+    X(fma, floating, arithmetic)                                                                                   \
+    X(mul, floating, arithmetic)                                                                                   \
+    X(rcp, by_binder, arithmetic)                                                                                  \
+    X(rsqrt, by_binder, arithmetic)                                                                                \
+    X(sqrt, by_binder, arithmetic)                                                                                 \
+    X(div_f, by_binder, arithmetic)                                                                                \
+    X(set, floating, arithmetic)
+// clang-format on
+
 Handler bind_arithmetic(const InstRecord& r) {
     const Family* family = arithmetic(r);
     return family ? family->bind(r) : nullptr;
 }
+
+namespace {
 
 Kind memory_class(const InstRecord& r) {
     switch (static_cast<Space>(r.mods >> kSpaceShift & 7)) {

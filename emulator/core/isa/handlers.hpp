@@ -1,52 +1,27 @@
-// The binders, which rows of isa/operations.hpp name: each has the handler of a record, or none for its types.
+// Operations and their binders. A row stands beside the binder that has its handlers, in a macro PTXM_OPS_BINDER.
+// isa/collect.py copies these macros into isa/operations.hpp, whose PTXM_OPS is the one table; Python reads it as well.
+// A row has:
+//
+// - the name: that of the PTX ISA's instruction, or what an instruction's forms have in common;
+// - its class, for the counters and the timing model. by_space is that of the state space, by_binder that of the
+//   arithmetic binder that has taken it, which types and rounding decide;
+// - who binds it: bind_NAME, which has the handler of a record, or none for its types;
+// - the syntax of the instructions that are this operation and no more, as decode/table.py reads it: they are decoded
+//   by it. Other rows have none: a function of decode/ emits their records.
+//
+// A row's number is its place in the table, which no program sees.
 #pragma once
 
 #include "isa/program.hpp"
 
 namespace ptxm {
 
-Handler bind_integer(const InstRecord& r);
-Handler bind_bits(const InstRecord& r);
-Handler bind_approximate(const InstRecord& r);
-Handler bind_float(const InstRecord& r);
-Handler bind_convert(const InstRecord& r);
-Handler bind_convert_packed(const InstRecord& r);
-Handler bind_stochastic(const InstRecord& r);
+#define PTXM_BINDER(name, kind, binder, ...) Handler bind_##binder(const InstRecord& r);
+PTXM_OPS(PTXM_BINDER)
+#undef PTXM_BINDER
+
+// These have no row of their own: bind_arithmetic asks them.
 Handler bind_directed(const InstRecord& r);
 Handler bind_half(const InstRecord& r);
-Handler bind_extra_integer(const InstRecord& r);
-Handler bind_sync(const InstRecord& r);
-Handler bind_warp(const InstRecord& r);
-Handler bind_system(const InstRecord& r);
-Handler bind_memory(const InstRecord& r);
-Handler bind_state_space(const InstRecord& r);
-Handler bind_cache_policy(const InstRecord& r);
-Handler bind_control(const InstRecord& r);
-Handler bind_frames(const InstRecord& r);
-Handler bind_heap(const InstRecord& r);
-Handler bind_barrier(const InstRecord& r);
-Handler bind_mbarrier(const InstRecord& r);
-Handler bind_tma(const InstRecord& r);
-Handler bind_tma_store(const InstRecord& r);
-Handler bind_bulk(const InstRecord& r);
-Handler bind_async_store(const InstRecord& r);
-Handler bind_fill(const InstRecord& r);
-Handler bind_bulk_group(const InstRecord& r);
-Handler bind_cluster(const InstRecord& r);
-Handler bind_named_barrier(const InstRecord& r);
-Handler bind_launch_control(const InstRecord& r);
-Handler bind_tensormap(const InstRecord& r);
-Handler bind_tmem(const InstRecord& r);
-Handler bind_tensor(const InstRecord& r);
-Handler bind_tensor_copy(const InstRecord& r);
-Handler bind_tensor_sync(const InstRecord& r);
-Handler bind_tmem_alloc(const InstRecord& r);
-
-Handler bind_matrix_move(const InstRecord& r);
-Handler bind_warp_mma(const InstRecord& r);
-Handler bind_cp_async(const InstRecord& r);
-Handler bind_wgmma(const InstRecord& r);
-Handler bind_texture(const InstRecord& r);
-Handler bind_surface(const InstRecord& r);
 
 }  // namespace ptxm

@@ -26,6 +26,7 @@ HARMLESS = {
     "shuffled from the written half": "and.b32 %r5, %tid, 15; shfl.sync.idx.b32 %r4, %r3, %r5, 31, -1;"
     "st.global.u32 [%d1], %r4;",
     "compared": "setp.eq.u32 %p2, %r3, 7; selp.u32 %r4, 1, 0, %p2; @%p1 st.global.u32 [%d1], %r4;",
+    "converted with random bits": "cvt.rs.f16x2.f32 %r4, %r3, %r3, %tid; @%p1 st.global.u32 [%d1], %r4;",
     "the first of a vector": "ld.shared.v2.u32 {%r6, %r7}, [tile+56]; @%leader st.global.u32 [%out], %r6;",
     "put back": "st.shared.u32 [%r1], %r3; bar.warp.sync -1; ld.shared.u32 %r4, [%r1]; @%p1 st.global.u32 [%d1], %r4;",
     "put back by its generic address": "cvt.u64.u32 %d2, %r1; cvta.shared.u64 %d2, %d2; st.u32 [%d2], %r3;"

@@ -116,7 +116,16 @@ bool time_out_waits(Cluster& cluster) {
 }
 
 // Instructions that only compute pass an undefined value on: it matters where it reaches memory or control flow.
-bool computes(Op op) { return op <= Op::cvt_pack || (op >= Op::copysign && op <= Op::cvt_int_pack); }
+bool computes(const Inst& i) {
+    switch (static_cast<Op>(i.op)) {
+        case Op::cvta:
+        case Op::cvta_to:
+        case Op::isspacep:
+        case Op::mapa:
+        case Op::getctarank: return false;  // addresses
+        default: return i.kind <= static_cast<u8>(InstructionClass::conversion);
+    }
+}
 
 // The lanes in which the bytes that prmt takes have no value. It counts as a pack of them, but not of what a load left.
 u32 undefined_bytes(Warp& w, const Inst& i, const i32* s, const std::array<u32, 3>& undefined) {
@@ -227,7 +236,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
     for (u32 k = 0; k < i.n_src; ++k)
         if (s[k] >= 0) lanes |= w.undefined[static_cast<u32>(s[k])] & ~w.initialised[static_cast<u32>(s[k])];
     u32 undefined = 0;
-    if (computes(op))
+    if (computes(i))
         undefined = undefined_result(w, i, s, mask);
     else if (op == Op::shfl)
         undefined = shuffled(w, i, s, lanes) & mask;
@@ -251,7 +260,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
         if (s[k] < 0) continue;
         const u32 followed = w.undefined.empty() ? 0 : w.undefined[static_cast<u32>(s[k])];
         if (!(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
-        if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
+        if (computes(i)) return undefined_result(w, i, s, mask);
         if (machine_of(w).profile != Profile::strict || !(mask & ~w.initialised[static_cast<u32>(s[k])] & ~followed))
             continue;
         machine_of(w).report_strict(&w, "uninitialised-register",
@@ -363,7 +372,7 @@ template <Looks L>
 
 // Whether others may notice when this instruction is executed.
 bool is_step(const Inst& i) {
-    switch (const Op op = static_cast<Op>(i.op)) {
+    switch (static_cast<Op>(i.op)) {
         case Op::ld:
         case Op::st: return space_of(i) != Space::param && space_of(i) != Space::local;
         case Op::bra:
@@ -382,7 +391,7 @@ bool is_step(const Inst& i) {
         case Op::isspacep:
         case Op::mapa:
         case Op::getctarank: return false;
-        default: return !computes(op);
+        default: return !computes(i);
     }
 }
 

@@ -161,6 +161,15 @@ void leave_cluster_barrier(Warp& w, u32 exited) {
     settle(cluster);
 }
 
+// clang-format off
+#define PTXM_OPS_cluster(X)                                                                                     \
+    X(fence_mbarrier_init, barrier, cluster, "fence.mbarrier_init.release=.cluster")                            \
+    X(mapa, integer, cluster)                                                                                   \
+    X(getctarank, integer, cluster)                                                                             \
+    X(cluster_arrive, barrier, cluster, "barrier.cluster.arrive[.release=|.relaxed=cluster_relaxed][.aligned]") \
+    X(cluster_wait, barrier, cluster, "barrier.cluster.wait[.acquire=][.aligned]")
+// clang-format on
+
 Handler bind_cluster(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::mapa: return mapa;

@@ -381,6 +381,21 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_mbarrier(X)                                                                           \
+    X(mbar_init, barrier, mbarrier, "mbarrier.init[.shared=|.shared::cta=].b64 [a:shared], count:u32") \
+    X(mbar_inval, barrier, mbarrier, "mbarrier.inval[.shared=|.shared::cta=].b64 [a:shared]")          \
+    X(mbar_arrive, barrier, mbarrier)                                                                  \
+    X(mbar_expect_tx, barrier, mbarrier,                                                               \
+      "mbarrier.expect_tx[.relaxed=][.cta=|.cluster=]"                                                 \
+      "[.shared=|.shared::cta=|.shared::cluster=].b64 [a:shared], bytes:u32")                          \
+    X(mbar_wait, barrier, mbarrier)                                                                    \
+    X(mbar_complete_tx, barrier, mbarrier,                                                             \
+      "mbarrier.complete_tx[.relaxed=][.cta=|.cluster=]"                                               \
+      "[.shared=|.shared::cta=|.shared::cluster=].b64 [a:shared], bytes:u32")                          \
+    X(mbar_pending, barrier, mbarrier, "mbarrier.pending_count.b64 d:b32, state")
+// clang-format on
+
 Handler bind_mbarrier(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::mbar_init: return init;

@@ -180,6 +180,12 @@ void leave_named_barriers(Warp& w, u32 exited) {
     }
 }
 
+// clang-format off
+#define PTXM_OPS_named_barrier(X)  \
+    X(bar, barrier, named_barrier) \
+    X(bar_red, barrier, named_barrier)
+// clang-format on
+
 Handler bind_named_barrier(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::bar:

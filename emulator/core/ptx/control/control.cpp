@@ -151,6 +151,19 @@ Flow bar_warp(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, order_
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_control(X)                                             \
+    X(bra, control, control)                                            \
+    X(ret, control, control, "ret[.uni=]; exit[.uni=]")                 \
+    X(trap, control, control, "trap")                                   \
+    X(nop, control, control)                                            \
+    X(clock, control, control)                                          \
+    X(elect, exchange, control, "elect.sync d:b32|p:pred, members:b32") \
+    X(shfl, exchange, control)                                          \
+    X(vote, exchange, control)                                          \
+    X(activemask, exchange, control, "activemask.b32 d")
+// clang-format on
+
 Handler bind_control(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::bra: return bra;
@@ -165,6 +178,13 @@ Handler bind_control(const InstRecord& r) {
         default: return nullptr;
     }
 }
+
+// clang-format off
+#define PTXM_OPS_barrier(X)                                    \
+    X(bar_warp, barrier, barrier, "bar.warp.sync members:b32") \
+    X(fence_proxy_async, barrier, barrier)                     \
+    X(fence, barrier, barrier)
+// clang-format on
 
 Handler bind_barrier(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {

@@ -98,6 +98,13 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_frames(X)         \
+    X(frame_push, control, frames) \
+    X(frame_pop, control, frames)  \
+    X(local_copy, control, frames)
+// clang-format on
+
 Handler bind_frames(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::frame_push: return push;

@@ -67,6 +67,12 @@ Flow heap_free(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_heap(X)          \
+    X(heap_malloc, control, heap) \
+    X(heap_free, control, heap)
+// clang-format on
+
 Handler bind_heap(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::heap_malloc: return heap_malloc;

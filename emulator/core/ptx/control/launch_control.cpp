@@ -161,6 +161,16 @@ Flow grid_wait(Warp& w, const Inst&, u32) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_launch_control(X)                                               \
+    X(setmaxnreg, control, launch_control)                                       \
+    X(clc_try_cancel, control, launch_control)                                   \
+    X(clc_canceled, control, launch_control)                                     \
+    X(clc_ctaid, control, launch_control)                                        \
+    X(grid_trigger, control, launch_control, "griddepcontrol.launch_dependents") \
+    X(grid_wait, control, launch_control, "griddepcontrol.wait")
+// clang-format on
+
 Handler bind_launch_control(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::setmaxnreg: return setmaxnreg;

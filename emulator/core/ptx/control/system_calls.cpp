@@ -156,6 +156,12 @@ Flow assert_fail(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_system(X)    \
+    X(print, control, system) \
+    X(assert_fail, control, system)
+// clang-format on
+
 Handler bind_system(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::print: return print;

@@ -47,6 +47,11 @@ Flow store_async(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_async_store(X) \
+    X(store_async, copy, async_store)
+// clang-format on
+
 Handler bind_async_store(const InstRecord& r) {
     return static_cast<Op>(r.op) == Op::store_async ? store_async : nullptr;
 }

@@ -210,6 +210,14 @@ Flow prefetch_bulk(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_bulk(X)      \
+    X(bulk_load, copy, bulk)  \
+    X(bulk_send, copy, bulk)  \
+    X(bulk_store, copy, bulk) \
+    X(bulk_prefetch, copy, bulk)
+// clang-format on
+
 Handler bind_bulk(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::bulk_load: return load_bulk;

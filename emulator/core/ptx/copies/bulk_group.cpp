@@ -148,6 +148,12 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
     enqueue_async(*w.cta->cluster, std::move(first));
 }
 
+// clang-format off
+#define PTXM_OPS_bulk_group(X)                                     \
+    X(bulk_commit, copy, bulk_group, "cp.async.bulk.commit_group") \
+    X(bulk_wait, copy, bulk_group, "cp.async.bulk.wait_group[.read=bulk_read] #groups")
+// clang-format on
+
 Handler bind_bulk_group(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::bulk_commit: return commit_bulk;

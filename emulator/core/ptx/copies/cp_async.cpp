@@ -350,6 +350,15 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_cp_async(X)                                                                    \
+    X(cp_async, copy, cp_async)                                                                 \
+    X(cp_async_commit, copy, cp_async, "cp.async.commit_group")                                 \
+    X(cp_async_wait, copy, cp_async, "cp.async.wait_group #groups; cp.async.wait_all=copy_all") \
+    X(cp_async_mbar, copy, cp_async,                                                            \
+      "cp.async.mbarrier.arrive[.noinc=copy_noinc][.shared=|.shared::cta=].b64 [a:shared]")
+// clang-format on
+
 Handler bind_cp_async(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::cp_async: return copy;

@@ -97,6 +97,12 @@ Flow prefetch_tensor(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_tma(X)    \
+    X(tma_load, copy, tma) \
+    X(tma_prefetch, copy, tma)
+// clang-format on
+
 Handler bind_tma(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tma_load: return load_tensor;

@@ -67,6 +67,11 @@ Flow store_tensor(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_tma_store(X) \
+    X(tma_store, copy, tma_store)
+// clang-format on
+
 Handler bind_tma_store(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tma_store ? store_tensor : nullptr; }
 
 }  // namespace ptxm

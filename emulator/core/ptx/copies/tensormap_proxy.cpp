@@ -211,6 +211,13 @@ Flow copy_fenced(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_tensormap(X)             \
+    X(tensormap_replace, copy, tensormap) \
+    X(tensormap_fence, copy, tensormap)   \
+    X(tensormap_copy, copy, tensormap)
+// clang-format on
+
 Handler bind_tensormap(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tensormap_replace: return replace_field;

@@ -357,6 +357,14 @@ Flow fence(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_sync(X)       \
+    X(ld_sync, by_space, sync) \
+    X(st_sync, by_space, sync) \
+    X(atom, by_space, sync)    \
+    X(fence_acq_rel, barrier, sync)
+// clang-format on
+
 Handler bind_sync(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::ld_sync: return ld_sync;

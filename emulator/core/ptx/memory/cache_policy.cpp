@@ -34,6 +34,11 @@ Flow cache_policy(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_cache_policy(X) \
+    X(cache_policy, control, cache_policy)
+// clang-format on
+
 Handler bind_cache_policy(const InstRecord& r) {
     return static_cast<Op>(r.op) == Op::cache_policy ? cache_policy : nullptr;
 }

@@ -498,6 +498,12 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_memory(X)  \
+    X(ld, by_space, memory) \
+    X(st, by_space, memory)
+// clang-format on
+
 Handler bind_memory(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::ld: return ld;

@@ -33,6 +33,11 @@ Flow fill(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_fill(X) \
+    X(store_bulk, shared_memory, fill)
+// clang-format on
+
 Handler bind_fill(const InstRecord& r) { return static_cast<Op>(r.op) == Op::store_bulk ? fill : nullptr; }
 
 }  // namespace ptxm

@@ -57,6 +57,13 @@ Flow isspacep(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_state_space(X)      \
+    X(cvta, integer, state_space)    \
+    X(cvta_to, integer, state_space) \
+    X(isspacep, integer, state_space)
+// clang-format on
+
 Handler bind_state_space(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::cvta: return cvta;

@@ -163,6 +163,13 @@ Flow move(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_matrix_move(X)             \
+    X(ldmatrix, shared_memory, matrix_move) \
+    X(stmatrix, shared_memory, matrix_move) \
+    X(movmatrix, exchange, matrix_move)
+// clang-format on
+
 Handler bind_matrix_move(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::ldmatrix: return load;

@@ -306,6 +306,11 @@ Flow mma_double(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_warp_mma(X) \
+    X(mma_sync, matrix, warp_mma)
+// clang-format on
+
 Handler bind_warp_mma(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::mma_sync) return nullptr;
     if (r.mods >> kMmaScalesShift & 3) return mma_scaled;

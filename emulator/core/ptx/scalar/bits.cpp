@@ -106,6 +106,14 @@ Flow unpack(Warp& w, const Inst& i, u32 m) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_bits(X)                                          \
+    X(lop3, integer, bits, "lop3.b32 d, a, b, c, #table")         \
+    X(shf_l, integer, bits, "shf.l{.clamp|.wrap}.b32 d, a, b, c") \
+    X(shf_r, integer, bits, "shf.r{.clamp|.wrap}.b32 d, a, b, c") \
+    X(bfe, integer, bits, "bfe{.u32|.s32|.u64|.s64} d, a, b:u32, c:u32")
+// clang-format on
+
 Handler bind_bits(const InstRecord& r) {
     const Op op = static_cast<Op>(r.op);
     if (op == Op::lop3) return lop3;

@@ -144,6 +144,11 @@ Handler exact_handler(Ty d, Ty s) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_convert(X) \
+    X(cvt, conversion, convert)
+// clang-format on
+
 Handler bind_convert(const InstRecord& r) {
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
     if (static_cast<Op>(r.op) != Op::cvt) return nullptr;

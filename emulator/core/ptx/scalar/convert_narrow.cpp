@@ -165,6 +165,12 @@ Flow pack_integers(Warp& w, const Inst& i, u32 m) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_convert_packed(X)          \
+    X(cvt_pack, conversion, convert_packed) \
+    X(cvt_int_pack, conversion, convert_packed)
+// clang-format on
+
 Handler bind_convert_packed(const InstRecord& r) {
     if (static_cast<Op>(r.op) == Op::cvt_int_pack) return pack_integers;
     if (static_cast<Op>(r.op) != Op::cvt_pack) return nullptr;

@@ -74,6 +74,11 @@ Flow four(Warp& w, const Inst& i, u32 m) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_stochastic(X) \
+    X(cvt_stochastic, conversion, stochastic)
+// clang-format on
+
 Handler bind_stochastic(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::cvt_stochastic) return nullptr;
     return r.n_src == 3 ? two : four;

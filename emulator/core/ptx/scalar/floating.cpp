@@ -298,6 +298,12 @@ void write_set(Warp& w, const Inst& i, u32 mask, const u32* bits, u32 parts) {
     }
 }
 
+// clang-format off
+#define PTXM_OPS_float(X)                                       \
+    X(copysign, floating, float, "copysign{.f32|.f64} d, a, b") \
+    X(testp, floating, float, "testp{.finite|.infinite|.number|.notanumber|.normal|.subnormal}{.f32|.f64} d:pred, a")
+// clang-format on
+
 Handler bind_float(const InstRecord& r) {
     const Op op = static_cast<Op>(r.op);
     if (op == Op::set) return set_handler(static_cast<Ty>(r.type2));

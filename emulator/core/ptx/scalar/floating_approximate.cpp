@@ -204,6 +204,15 @@ Handler narrow(Op op) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_approximate(X)                                                                    \
+    X(ex2, transcendental, approximate, "ex2.approx[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a")   \
+    X(lg2, transcendental, approximate, "lg2.approx[.ftz].f32 d, a")                               \
+    X(tanh, transcendental, approximate, "tanh.approx[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(sin, transcendental, approximate, "sin.approx[.ftz].f32 d, a")                               \
+    X(cos, transcendental, approximate, "cos.approx[.ftz].f32 d, a")
+// clang-format on
+
 Handler bind_approximate(const InstRecord& r) {
     const Op op = static_cast<Op>(r.op);
     switch (op) {

@@ -258,6 +258,28 @@ void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits) {
         if (o[k] >= 0) w.pred(o[k]) = (w.pred(o[k]) & ~mask) | (results[k] & mask);
 }
 
+// clang-format off
+#define PTXM_OPS_integer(X)                                                                                    \
+    X(mov, integer, integer)                                                                                   \
+    X(mul_lo, integer, integer, "mul.lo{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")                               \
+    X(mul_hi, integer, integer, "mul.hi{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")                               \
+    X(mul_wide, integer, integer)                                                                              \
+    X(mad_lo, integer, integer, "mad.lo{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c")                            \
+    X(mad_hi, integer, integer, "mad.hi{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c; mad.hi.sat.s32 d, a, b, c") \
+    X(mad_wide, integer, integer)                                                                              \
+    X(div, integer, integer, "div{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")                                     \
+    X(rem, integer, integer, "rem{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")                                     \
+    X(and_, integer, integer, "and{.pred|.b16|.b32|.b64} d, a, b")                                             \
+    X(or_, integer, integer, "or{.pred|.b16|.b32|.b64} d, a, b")                                               \
+    X(xor_, integer, integer, "xor{.pred|.b16|.b32|.b64} d, a, b")                                             \
+    X(not_, integer, integer, "not{.pred|.b16|.b32|.b64} d, a")                                                \
+    X(shl, integer, integer, "shl{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32")                  \
+    X(shr, integer, integer, "shr{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32")                  \
+    X(popc, integer, integer, "popc{.b32|.b64} d:u32, a")                                                      \
+    X(clz, integer, integer, "clz{.b32|.b64} d:u32, a")                                                        \
+    X(selp, integer, integer)
+// clang-format on
+
 Handler bind_integer(const InstRecord& r) {
     const Op op = static_cast<Op>(r.op);
     const Ty ty = static_cast<Ty>(r.type);

@@ -348,6 +348,28 @@ Handler by_width(Ty ty, Op op) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_extra_integer(X)                                                                      \
+    X(fns, integer, extra_integer, "fns.b32 d, mask, base, offset")                                    \
+    X(bmsk, integer, extra_integer, "bmsk{.clamp|.wrap}.b32 d, a, b")                                  \
+    X(szext, integer, extra_integer, "szext{.clamp|.wrap}{.u32|.s32} d, a, b:u32")                     \
+    X(sad, integer, extra_integer, "sad{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c")                    \
+    X(mul24_lo, integer, extra_integer, "mul24.lo{.u32|.s32} d, a, b")                                 \
+    X(mul24_hi, integer, extra_integer, "mul24.hi{.u32|.s32} d, a, b")                                 \
+    X(mad24_lo, integer, extra_integer, "mad24.lo{.u32|.s32} d, a, b, c")                              \
+    X(mad24_hi, integer, extra_integer, "mad24.hi{.u32|.s32} d, a, b, c; mad24.hi.sat.s32 d, a, b, c") \
+    X(carry_add, integer, extra_integer)                                                               \
+    X(carry_sub, integer, extra_integer)                                                               \
+    X(carry_mad_lo, integer, extra_integer)                                                            \
+    X(carry_mad_hi, integer, extra_integer)                                                            \
+    X(dp4a, integer, extra_integer, "dp4a{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32")           \
+    X(dp2a, integer, extra_integer, "dp2a{.lo|.hi}{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32")  \
+    X(bfind, integer, extra_integer, "bfind[.shiftamt]{.u32|.s32|.u64|.s64} d:u32, a")                 \
+    X(slct, integer, extra_integer,                                                                    \
+      "slct{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64|.f32|.f64}.s32 d, a, b, c:s32; "              \
+      "slct[.ftz]{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64|.f32|.f64}.f32 d, a, b, c:f32")
+// clang-format on
+
 Handler bind_extra_integer(const InstRecord& r) {
     const Ty ty = static_cast<Ty>(r.type);
     const Op op = static_cast<Op>(r.op);

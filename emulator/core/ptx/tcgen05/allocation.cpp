@@ -250,6 +250,17 @@ Flow relinquish(Warp& w, const Inst& i, u32) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_tmem_alloc(X)                                                                                    \
+    X(tmem_alloc, tensor_memory, tmem_alloc,                                                                      \
+      "tcgen05.alloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.b32 [a:generic], columns:u32; "           \
+      "tcgen05.alloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.shared::cta.b32 [a:shared], columns:u32") \
+    X(tmem_dealloc, tensor_memory, tmem_alloc,                                                                    \
+      "tcgen05.dealloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.b32 a, columns:u32")                    \
+    X(tmem_relinquish, tensor_memory, tmem_alloc,                                                                 \
+      "tcgen05.relinquish_alloc_permit{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned")
+// clang-format on
+
 Handler bind_tmem_alloc(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tmem_alloc: return alloc;

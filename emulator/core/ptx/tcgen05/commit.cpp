@@ -82,6 +82,13 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_tensor_sync(X)                                                   \
+    X(tc_commit, barrier, tensor_sync)                                            \
+    X(tc_fence_before, barrier, tensor_sync, "tcgen05.fence::before_thread_sync") \
+    X(tc_fence_after, barrier, tensor_sync, "tcgen05.fence::after_thread_sync")
+// clang-format on
+
 Handler bind_tensor_sync(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tc_commit: return commit;

@@ -133,6 +133,12 @@ Flow shift(Warp& w, const Inst& i, u32 mask) {
 }  // namespace
 }  // namespace tc
 
+// clang-format off
+#define PTXM_OPS_tensor_copy(X)   \
+    X(tc_cp, matrix, tensor_copy) \
+    X(tc_shift, matrix, tensor_copy)
+// clang-format on
+
 Handler bind_tensor_copy(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tc_cp: return tc::cp;

@@ -236,6 +236,14 @@ void use_loaded_registers(Warp& w, const Inst& i) {
     w.loaded.open = newest < w.clocks.ld_issued;
 }
 
+// clang-format off
+#define PTXM_OPS_tmem(X)                                                  \
+    X(tmem_ld, tensor_memory, tmem)                                       \
+    X(tmem_st, tensor_memory, tmem)                                       \
+    X(tmem_wait_ld, tensor_memory, tmem, "tcgen05.wait::ld.sync.aligned") \
+    X(tmem_wait_st, tensor_memory, tmem, "tcgen05.wait::st.sync.aligned")
+// clang-format on
+
 Handler bind_tmem(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tmem_ld: return load;

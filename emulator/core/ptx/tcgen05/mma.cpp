@@ -195,6 +195,11 @@ Flow mma(Warp& w, const Inst& i, u32 mask) {
 }  // namespace
 }  // namespace tc
 
+// clang-format off
+#define PTXM_OPS_tensor(X) \
+    X(tc_mma, matrix, tensor)
+// clang-format on
+
 Handler bind_tensor(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tc_mma ? tc::mma : nullptr; }
 
 }  // namespace ptxm

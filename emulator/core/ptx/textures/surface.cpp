@@ -82,6 +82,12 @@ Flow sust(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_surface(X)         \
+    X(suld, global_memory, surface) \
+    X(sust, global_memory, surface)
+// clang-format on
+
 Handler bind_surface(const InstRecord& r) { return static_cast<Op>(r.op) == Op::suld ? suld : sust; }
 
 }  // namespace ptxm

@@ -239,6 +239,12 @@ Flow query(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_texture(X)        \
+    X(tex, global_memory, texture) \
+    X(image_query, global_memory, texture)
+// clang-format on
+
 Handler bind_texture(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tex ? tex : query; }
 
 }  // namespace ptxm

@@ -110,6 +110,14 @@ Flow brx(Warp& w, const Inst& i, u32 taken) {
 
 }  // namespace
 
+// clang-format off
+#define PTXM_OPS_warp(X)                                                            \
+    X(brx, control, warp)                                                           \
+    X(redux, exchange, warp)                                                        \
+    X(match_any, exchange, warp, "match.any.sync{.b32|.b64} d:b32, a, members:b32") \
+    X(match_all, exchange, warp, "match.all.sync{.b32|.b64} d:b32|p:pred, a, members:b32")
+// clang-format on
+
 Handler bind_warp(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::redux: return redux;

@@ -288,6 +288,14 @@ void use_wgmma_registers(Warp& w, const Inst& i) {
     }
 }
 
+// clang-format off
+#define PTXM_OPS_wgmma(X)          \
+    X(wgmma, matrix, wgmma)        \
+    X(wgmma_fence, matrix, wgmma)  \
+    X(wgmma_commit, matrix, wgmma) \
+    X(wgmma_wait, matrix, wgmma)
+// clang-format on
+
 Handler bind_wgmma(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::wgmma: return wgmma;
