@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-_ROWS = re.compile(r"^#define (PTXM_OPS_\w+)\(X\)(?:.*\\\n)+.*\n", re.MULTILINE)
+_ROWS = re.compile(r"^#define (PTXM_OPS_\w+)\(X\)(?:.*\\\n)*.*\n", re.MULTILINE)
 _HEAD = "// Made by isa/collect.py of the sources that are named here: change a row there.\n#pragma once\n"
 
 
