@@ -24,6 +24,7 @@ Handler bind_cache_policy(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_frames(const InstRecord& r);
 Handler bind_heap(const InstRecord& r);
+Handler bind_device_runtime(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);

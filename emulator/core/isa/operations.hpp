@@ -144,6 +144,7 @@
     X(assert_fail, control, system)                                                      \
     X(heap_malloc, control, heap)                                                        \
     X(heap_free, control, heap)                                                          \
+    X(device_runtime, control, device_runtime)                                           \
     X(redux, exchange, warp)                                                             \
     X(match_any, exchange, warp, "match.any.sync{.b32|.b64} d:b32, a, members:b32")      \
     X(match_all, exchange, warp, "match.all.sync{.b32|.b64} d:b32|p:pred, a, members:b32") \

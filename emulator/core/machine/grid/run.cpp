@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "machine/grid/grid.hpp"
+#include "machine/grid/grid_tree.hpp"
 #include "machine/grid/threads.hpp"
 #include "machine/machine.hpp"
 #include "timing/recorder.hpp"
@@ -16,11 +17,8 @@ constexpr u32 kMostNumbers = 0x8000;
 }  // namespace
 
 void Machine::begin() {
-    launch_findings.clear();
-    told_.clear();
     stats = Stats{};
-    findings = nullptr;
-    running = nullptr;
+    failed = false;
     tensor_columns = 0;
     random.seed(seed);
     search.begin(random);
@@ -32,16 +30,42 @@ void Machine::begin() {
         global.keep_written();
         begin_beside();
     } else {
-        in_flight_.clear();
-        at_start_.clear();
-        number_ = 0;
-        global.forget_shadows();
-        sync.clear();
-        map_fences.clear();
+        forget_launches();
     }
     complete_ = at_start_;
     launched_ = launch->number;
     triggered_ = waited_ = triggered_late_ = false;
+}
+
+// Nothing is in flight.
+void Machine::forget_launches() {
+    in_flight_.clear();
+    at_start_.clear();
+    complete_.clear();
+    number_ = 0;
+    global.forget_shadows();
+    sync.clear();
+    map_fences.clear();
+}
+
+// A grid of the tree, behind another. What launches to come may wait for is the whole tree.
+void Machine::begin_below() {
+    const DeviceGrid& grid = tree->at(next_grid_);
+    std::vector<u32> complete = tree->complete_before(next_grid_);
+    const bool alone = !triggered_ && !tree->at(0).launch.overlaps && complete.size() == in_flight_.size() + 1;
+    if (alone || number_ >= kMostNumbers) {
+        forget_launches();
+        tree->forget();
+    } else {
+        in_flight_.push_back({number_, launched_, {}});
+        complete_.push_back(static_cast<u32>(in_flight_.size()));
+        global.keep_written();
+        at_start_ = std::move(complete);
+    }
+    tree->start(next_grid_, *program, static_cast<u32>(in_flight_.size()) + 1);
+    tree->at(next_grid_).complete = at_start_;
+    launch = &grid.launch;
+    dependent_ = false;
 }
 
 // The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
@@ -75,14 +99,37 @@ const std::vector<u32>& Machine::wait_for_launches() {
 void Machine::run(const Program& p, const Launch& l) {
     program = &p;
     launch = &l;
-    executed.assign(watched ? p.insts.size() : 0, 0);
     begin();
+    tree->begin(l, p, at_start_);
+    tree->at(0).in_flight = static_cast<u32>(in_flight_.size()) + 1;
+    run_one();
+    launch = &tree->at(0).launch;
+}
+
+u64 Machine::next_grid() {
+    const std::optional<u32> next = failed ? std::nullopt : tree->next(schedule, random);
+    next_grid_ = next.value_or(0);
+    return next ? tree->at(*next).kernel : 0;
+}
+
+void Machine::run_next(const Program& p) {
+    program = &p;
+    begin_below();
+    run_one();
+}
+
+void Machine::run_one() {
+    launch_findings.clear();
+    told_.clear();
+    findings = nullptr;
+    running = nullptr;
+    executed.assign(watched ? program->insts.size() : 0, 0);
     recorder = recorded.empty() ? nullptr
                                 : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()),
                                                              std::set(glimpsed.begin(), glimpsed.end()));
     const auto start = std::chrono::steady_clock::now();
     if (recorder || !run_side_by_side(*this)) {
-        GridCursor grid(l);
+        GridCursor grid(*launch);
         cursor = &grid;
         run_grid(*this);
         cursor = nullptr;
@@ -90,7 +137,8 @@ void Machine::run(const Program& p, const Launch& l) {
     running = nullptr;
     findings = nullptr;
     collect_findings();
-    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    tree->end(global);
+    stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace ptxm
