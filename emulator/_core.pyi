@@ -97,8 +97,8 @@ class Machine:
     def next_grid(self) -> int: ...  # its kernel's address; 0: all that kernels have launched is complete
     def run_next(self, program: Program) -> list[dict[str, object]]: ...
     @property
-    def running_grid(self) -> tuple[tuple[int, int, int], tuple[int, int, int], str]: ...  # the parent's kernel last
-    def forget_kernels(self) -> None: ...
+    def running_grid(self) -> tuple[str, str, tuple[int, int, int], tuple[int, int, int]]: ...  # kernel, its parent's
+    def begin_kernels(self, host: str) -> None: ...  # with the kernel that the host launches
     def add_kernel(
         self,
         address: int,

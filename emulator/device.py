@@ -424,7 +424,7 @@ class Device:
             if self._machine.watched:
                 self._mark(module, name)
 
-        tell_kernels(self._machine, module.parsed, _entry, decode, MAX_SHARED_BYTES)
+        tell_kernels(self._machine, module.parsed, entry, _entry, decode, MAX_SHARED_BYTES)
         if "launch" not in steps:
             return None
         if self._architecture is not None:

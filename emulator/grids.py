@@ -56,16 +56,17 @@ def tell_device(machine: _core.Machine) -> None:
 def tell_kernels(
     machine: _core.Machine,
     module: Module,
+    host: str,
     declared: Callable[[Function], Declared],
     decode: Callable[[str], Decoded],
     most_shared: int,
 ) -> None:
-    """Before a launch. Of a kernel that is not modelled the reason is told where it is launched."""
+    """Before a launch of `host`. Of a kernel that is not modelled the reason is told where it is launched."""
     arch = int("".join(c for c in module.target if c.isdigit()))
     machine.set_attribute(_MULTIPROCESSORS, machine.multiprocessors)
     machine.set_attribute(_MAJOR, arch // 10)
     machine.set_attribute(_MINOR, arch % 10)
-    machine.forget_kernels()
+    machine.begin_kernels(host)
     for address, function in launchable(module).items():
         entry, static, refused = declared(function), 0, ""
         try:
@@ -119,7 +120,7 @@ class Below:
                     found[at[key]] = replace(found[at[key]], count=found[at[key]].count + finding.count)
                     continue
                 at[key] = len(found)
-                grid, block, parent = self._machine.running_grid
-                where = f"in {name}, launched by {parent} with grid {grid} and block {block}"
+                kernel, parent, grid, block = self._machine.running_grid
+                where = f"in {kernel}, launched by {parent} with grid {grid} and block {block}"
                 found.append(replace(finding, details=(*finding.details, (None, where))))
         return tuple(found), tuple(text)

@@ -1,5 +1,6 @@
 // Kernels that launch others, compiled with -rdc=true.
 #include <cstdint>
+#include <cstdio>
 
 // Sorting by parts: a grid of one thread splits its range and launches one for each half, in a stream of its own.
 extern "C" __global__ void sort_range(int* values, int left, int right, int depth) {
@@ -226,6 +227,21 @@ extern "C" __global__ void two_blocks(int* values, int* total) {
     if (blockIdx.x == 1 && threadIdx.x == 0) sum<<<1, 1>>>(values, total);
 }
 
+// Of two launches by the host: what the first leaves to a grid of its own, and how the second waits for it.
+extern "C" __global__ void fill(int* values) { values[threadIdx.x] = threadIdx.x; }
+
+extern "C" __global__ void fill_below(int* values) {
+    asm volatile("griddepcontrol.launch_dependents;");
+    if (threadIdx.x == 0) fill<<<1, 64>>>(values);
+}
+
+extern "C" __global__ void sum_dependent(const int* values, int* total, int waits) {
+    if (waits) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int found = 0;
+    for (int i = 0; i < 64; ++i) found += values[i];
+    *total = found;
+}
+
 // Copies and fills are work in a stream like any other.
 extern "C" __global__ void copies(char* to, char* from, int n) {
     cudaMemsetAsync(to, 7, n, 0);
@@ -256,6 +272,11 @@ extern "C" __global__ void facts(int* out) {
     out[13] = cudaStreamWaitEvent(cudaStreamFireAndForget, event, 0);
     out[14] = cudaStreamCreateWithFlags(&stream, cudaStreamDefault);
     out[15] = cudaGetLastError();
+}
+
+extern "C" __global__ void words() {
+    deep<<<1, 2048>>>(nullptr, nullptr);
+    printf("%s: %s\n", cudaGetErrorName(cudaPeekAtLastError()), cudaGetErrorString(cudaGetLastError()));
 }
 
 // A fault below ends the launch.

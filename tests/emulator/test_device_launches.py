@@ -72,6 +72,7 @@ def test_a_range_is_sorted_by_kernels_that_launch_themselves(module: emulator.Mo
     run = Run(module, schedule)
     report = run.launch("sort_range", 1, 1, run.array(values), 0, values.size - 1, 0)
     assert not report.findings
+    assert report.stats["grids"] > 100
     assert run.words(0) == sorted(values.tolist())
 
 
@@ -194,7 +195,7 @@ def test_a_grid_knows_what_its_launcher_knew(
     report = run.launch(entry, grid, 64 // grid, run.unwritten(64), run.array(ints(2)))
     assert rules(report) == ({"grid-race"} if race else set())
     for finding in report.findings:
-        assert f"launched by {entry}" in str(finding) or "launched by the kernel" in str(finding)
+        assert f"in sum, launched by {entry} with grid" in str(finding)
         assert finding.place is not None
 
 
@@ -219,12 +220,17 @@ def test_the_device_says_what_it_is(module: emulator.Module) -> None:
     assert not report.findings
 
 
+def test_errors_have_names_and_words(module: emulator.Module) -> None:
+    report = Run(module).launch("words", 1, 1)
+    assert report.printed == ((False, b"cudaErrorInvalidConfiguration: invalid configuration argument\n"),)
+
+
 def test_a_fault_below_ends_the_launch(module: emulator.Module) -> None:
     run = Run(module)
     report = run.launch("fault_below", 1, 1, run.array(ints(1)))
     assert rules(report) == {"trap"}
     assert run.words(0) == [0]
-    assert "in trap_below, launched by" in str(report.findings[0])
+    assert "in trap_below, launched by fault_below with grid [1, 1, 1]" in str(report.findings[0])
 
 
 def test_a_loop_of_launches_without_an_end_is_ended(module: emulator.Module) -> None:
@@ -240,6 +246,29 @@ def test_what_one_launch_leaves_another_does_not_see(module: emulator.Module) ->
     run.launch("write_then_launch", 1, 64, values, total)
     assert not run.launch("sum", 1, 1, values, total).findings
     assert run.words(1)[0] == 2016
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+def test_a_dependent_launch_waits_for_the_whole_tree(module: emulator.Module, waits: int) -> None:
+    run = Run(module)
+    values, total = run.unwritten(64), run.array(ints(1))
+    run.launch("fill_below", 1, 32, values)
+    report = run.device.launch(module, "sum_dependent", 1, 1, [values, total, waits], programmatic=True)
+    assert rules(report) == (set() if waits else {"launch-race"})
+    assert run.words(1) == [2016]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_launches_in_another_stream_are_beside_the_whole_tree(module: emulator.Module, beside: bool) -> None:
+    run = Run(module)
+    values, total = run.unwritten(64), run.array(ints(1))
+    run.device.launch(module, "fill_below", 1, 32, [values], beside=[])
+    first = run.device.launches
+    report = run.device.launch(module, "sum", 1, 1, [values, total], beside=[first] if beside else [])
+    assert rules(report) == ({"stream-race"} if beside else set())
+    # And the other way round: the tree is behind, or beside, what came before.
+    report = run.device.launch(module, "fill_below", 1, 32, [values], beside=[run.device.launches] if beside else [])
+    assert rules(report) == ({"stream-race"} if beside else set())
 
 
 def test_threads_of_the_host_change_nothing(module: emulator.Module) -> None:

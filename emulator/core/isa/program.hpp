@@ -196,7 +196,7 @@ struct Inst : InstRecord {
 // What the device runtime does in one step; a record's immediate names it.
 #define PTXM_DEVICE_CALLS(X) \
     X(parameters)            \
-    X(launch) X(make_stream) X(make_event) X(drop) X(record) X(wait) X(last_error) X(fail) X(attribute) X(limit)
+    X(launch) X(make_stream) X(make_event) X(drop) X(record) X(wait) X(last_error) X(fail) X(attribute) X(limit) X(text)
 enum class DeviceCall : u8 {
 #define PTXM_ENUM(name) name,
     PTXM_DEVICE_CALLS(PTXM_ENUM)

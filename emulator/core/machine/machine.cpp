@@ -30,6 +30,7 @@ u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) 
             in_flight_.clear();
             at_start_.clear();
             complete_.clear();
+            below_.clear();
             if (tree) tree->forget();
             number_ = 1;
         }

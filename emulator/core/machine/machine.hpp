@@ -146,6 +146,8 @@ private:
     void begin();
     void begin_beside();
     void begin_below();
+    // Whether the grid that runs is one that a kernel has launched.
+    bool runs_below() const;
     void forget_launches();
     void run_one();
     void tell(Finding f);
@@ -157,12 +159,14 @@ private:
         u16 last;
         u32 number;
         std::vector<u32> complete;
+        std::vector<u32> below{};  // of the last grid of a launch: those of its grids that came before
     };
     bool is_beside(u32 number) const { return std::ranges::find(launch->beside, number) != launch->beside.end(); }
 
     std::vector<InFlight> in_flight_;
     // Indices of in_flight_, from 1: complete when this launch begins, and when it waits or has ended.
     std::vector<u32> at_start_, complete_;
+    std::vector<u32> below_;  // grids of this launch that came before the one that is running
     bool triggered_ = false, dependent_ = false, waited_ = false;
     bool triggered_late_ = false;  // by a CTA that knew then that what it depends on is complete
     u32 launched_ = 0;             // the number of this launch

@@ -1,10 +1,14 @@
 // The nanobind face of the core: programs in, launches run, findings out.
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+#include <memory>
 
 #include "machine/grid/grid.hpp"
 #include "machine/grid/grid_tree.hpp"
@@ -128,15 +132,30 @@ nb::list run_next(Machine& m, const Program& program) {
     return findings_of(m);
 }
 
-void add_kernel(Machine& m, u64 address, std::string name, u32 param_bytes, u32 max_threads,
+// As CUDA C++ has it, of a name that its compiler has made.
+std::string readable(const std::string& name) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> made(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                           std::free);
+    return made ? made.get() : name;
+}
+
+// Forgets the kernels that an earlier launch might launch.
+void begin_kernels(Machine& m, const std::string& host) {
+    m.tree->kernels.clear();
+    m.tree->host = readable(host);
+}
+
+void add_kernel(Machine& m, u64 address, const std::string& name, u32 param_bytes, u32 max_threads,
                 std::array<u32, 3> required_block, u32 shared_static, u32 most_shared, std::string refused) {
-    m.tree->kernels[address] = {std::move(name), param_bytes, max_threads,       required_block,
-                                shared_static,   most_shared, std::move(refused)};
+    m.tree->kernels[address] = {readable(name), param_bytes, max_threads,       required_block,
+                                shared_static,  most_shared, std::move(refused)};
 }
 
 nb::tuple running_grid(const Machine& m) {
     const DeviceGrid& grid = m.tree->at(m.tree->running());
-    return nb::make_tuple(grid.launch.grid, grid.launch.block, m.tree->name_of(m.tree->at(grid.parent)));
+    return nb::make_tuple(m.tree->name_of(grid), m.tree->name_of(m.tree->at(grid.parent)), grid.launch.grid,
+                          grid.launch.block);
 }
 
 u32 resident_clusters(const Machine& m, const Program& program, std::array<u32, 3> block, std::array<u32, 3> cluster,
@@ -186,6 +205,7 @@ nb::dict stats_of(const Machine& m) {
     PTXM_CLASSES(PTXM_COUNT)
 #undef PTXM_COUNT
     d["threads"] = m.stats.threads;
+    d["grids"] = m.tree->size();
     d["seconds"] = m.stats.seconds;
     d["product_seconds"] = m.stats.product_seconds;
     if (m.interleaving) {
@@ -499,7 +519,7 @@ NB_MODULE(_core, module) {
         .def("next_grid", &Machine::next_grid)
         .def("run_next", &run_next, nb::arg("program"))
         .def_prop_ro("running_grid", &running_grid)
-        .def("forget_kernels", [](Machine& m) { m.tree->kernels.clear(); })
+        .def("begin_kernels", &begin_kernels, nb::arg("host"))
         .def("add_kernel", &add_kernel, nb::arg("address"), nb::arg("name"), nb::arg("param_bytes"),
              nb::arg("max_threads"), nb::arg("required_block"), nb::arg("shared_static"), nb::arg("most_shared"),
              nb::arg("refused"))

@@ -28,11 +28,11 @@ STEPS = {
     "fail": (("b32",), "b32"),
     "attribute": (("b32",), "b32"),
     "limit": (("b32",), "b64"),
+    "text": (("b32", "b32"), "b64"),
 }
 _CDP1 = "of the first dynamic parallelism, which no device of compute capability 9.0 or more has"
 _NO_WAIT = "a kernel cannot wait for what it launches: CUDA 12 has taken cudaDeviceSynchronize from device code"
 _NOT_KNOWN = "how many registers a kernel has, no ptxas has said"
-_NO_TEXT = "the words of CUDA's errors are the host's"
 REFUSED = {
     "cudaDeviceSynchronize": _NO_WAIT,
     "__cudaDeviceSynchronizeDeprecationAvoidance": _NO_WAIT,
@@ -42,8 +42,6 @@ REFUSED = {
     "__cudaCDP2FuncGetAttributes": _NOT_KNOWN,
     "__cudaCDP2OccupancyMaxActiveBlocksPerMultiprocessor": _NOT_KNOWN,
     "__cudaCDP2OccupancyMaxActiveBlocksPerMultiprocessorWithFlags": _NOT_KNOWN,
-    "__cudaCDP2GetErrorString": _NO_TEXT,
-    "__cudaCDP2GetErrorName": _NO_TEXT,
     "cudaGraphLaunch": "graphs that a kernel launches are not modelled",
 }
 

@@ -1,6 +1,7 @@
 #include "machine/grid/grid_tree.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace ptxm {
@@ -145,6 +146,36 @@ DeviceError GridTree::last_error(const Warp& w, u32 lane, bool reset) {
     return error;
 }
 
+DeviceErrorText text_of(u32 error) {
+    switch (error) {
+        case 0: return {"cudaSuccess", "no error"};
+        case 1: return {"cudaErrorInvalidValue", "invalid argument"};
+        case 2: return {"cudaErrorMemoryAllocation", "out of memory"};
+        case 9: return {"cudaErrorInvalidConfiguration", "invalid configuration argument"};
+        case 21: return {"cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"};
+        case 65: return {"cudaErrorLaunchMaxDepthExceeded", "launch would exceed maximum depth of nested launches"};
+        case 98: return {"cudaErrorInvalidDeviceFunction", "invalid device function"};
+        case 101: return {"cudaErrorInvalidDevice", "invalid device ordinal"};
+        case 400: return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
+        case 701: return {"cudaErrorLaunchOutOfResources", "too many resources requested for launch"};
+        default: return {};
+    }
+}
+
+u64 GridTree::text(GlobalView& global, u32 error, bool name) {
+    const DeviceErrorText known = text_of(error);
+    if (!known.name) throw Fault("device-runtime", format("the name of error %u is not modelled", error));
+    u64& address = texts_[u64{error} << 1 | name];
+    if (address) return address;
+    const char* const text = name ? known.name : known.words;
+    const u64 size = std::strlen(text) + 1;
+    address = global.allocate(size, known.name);
+    Allocation& memory = *global.find(address, size);
+    std::memcpy(memory.data.get(), text, size);
+    memory.written.add(0, size);
+    return address;
+}
+
 bool GridTree::may_begin(u32 id) const {
     const DeviceGrid& grid = grids_[id];
     const auto done = [&](u32 other) { return is_complete(other); };
@@ -235,7 +266,7 @@ bool GridTree::is_above(const DeviceGrid& grid) const {
 
 const std::string& GridTree::name_of(const DeviceGrid& grid) const {
     const auto kernel = kernels.find(grid.kernel);
-    return kernel == kernels.end() ? host_ : kernel->second.name;
+    return kernel == kernels.end() ? host : kernel->second.name;
 }
 
 }  // namespace ptxm

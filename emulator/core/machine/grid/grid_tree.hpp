@@ -24,11 +24,17 @@ enum class DeviceError : u32 {
     invalid_value = 1,
     memory_allocation = 2,
     invalid_configuration = 9,
-    invalid_device_function = 98,
     launch_max_depth_exceeded = 65,
+    invalid_device_function = 98,
     invalid_resource_handle = 400,
     launch_out_of_resources = 701,
 };
+
+// Its name and CUDA's words for it; nulls for one that the device runtime does not give.
+struct DeviceErrorText {
+    const char *name, *words;
+};
+DeviceErrorText text_of(u32 error);
 
 // What a launch has to know of a kernel.
 struct DeviceKernel {
@@ -77,6 +83,8 @@ public:
     DeviceError wait(const Warp& w, u32 lane, u64 stream, u64 event);
     DeviceError fail(const Warp& w, u32 lane, DeviceError error);
     DeviceError last_error(const Warp& w, u32 lane, bool reset);
+    // The address of an error's name, or of its words.
+    u64 text(GlobalView& global, u32 error, bool name);
 
     // Between grids
 
@@ -100,6 +108,7 @@ public:
     bool is_above(const DeviceGrid& grid) const;
     const std::string& name_of(const DeviceGrid& grid) const;
 
+    std::string host;                               // the kernel that the host has launched
     std::unordered_map<u64, DeviceKernel> kernels;  // by their addresses
     std::unordered_map<u32, u32> attributes;        // of the device
     u32 most_pending = 2048;                        // cudaLimitDevRuntimePendingLaunchCount
@@ -130,7 +139,7 @@ private:
     std::unordered_map<u64, Behind> streams_, events_;  // by handle, of an implicit stream by its CTA or thread
     std::unordered_map<u64, DeviceError> errors_;       // by thread
     u64 next_handle_ = 0;
-    std::string host_ = "the kernel that the host launched";
+    std::unordered_map<u64, u64> texts_;  // addresses, by the error
 };
 
 }  // namespace ptxm

@@ -1,6 +1,7 @@
 // The run of a launch to its end.
 #include <chrono>
 #include <numeric>
+#include <utility>
 
 #include "machine/grid/grid.hpp"
 #include "machine/grid/grid_tree.hpp"
@@ -25,7 +26,7 @@ void Machine::begin() {
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, launched_, std::move(complete_)});
+        in_flight_.push_back({number_, launched_, std::move(complete_), std::exchange(below_, {})});
         if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();
@@ -42,13 +43,16 @@ void Machine::forget_launches() {
     in_flight_.clear();
     at_start_.clear();
     complete_.clear();
+    below_.clear();
     number_ = 0;
     global.forget_shadows();
     sync.clear();
     map_fences.clear();
 }
 
-// A grid of the tree, behind another. What launches to come may wait for is the whole tree.
+bool Machine::runs_below() const { return tree && tree->running(); }
+
+// A grid of the tree, behind another.
 void Machine::begin_below() {
     const DeviceGrid& grid = tree->at(next_grid_);
     std::vector<u32> complete = tree->complete_before(next_grid_);
@@ -58,7 +62,7 @@ void Machine::begin_below() {
         tree->forget();
     } else {
         in_flight_.push_back({number_, launched_, {}});
-        complete_.push_back(static_cast<u32>(in_flight_.size()));
+        below_.push_back(static_cast<u32>(in_flight_.size()));
         global.keep_written();
         at_start_ = std::move(complete);
     }
@@ -70,6 +74,7 @@ void Machine::begin_below() {
 
 // The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
 void Machine::trigger(Warp& w) {
+    if (runs_below()) return;  // a grid that a kernel has launched has no dependents
     triggered_ = true;
     triggered_late_ |= !w.cta->triggered && waited_ && w.clocks.knows_launch(static_cast<u32>(in_flight_.size()));
     w.cta->triggered = true;
@@ -87,9 +92,10 @@ void Machine::begin_beside() {
 }
 
 const std::vector<u32>& Machine::wait_for_launches() {
+    if (runs_below()) return at_start_;
     if (dependent_ && !waited_ && !in_flight_.empty()) {
-        const auto& before = in_flight_.back().complete;
-        complete_.insert(complete_.end(), before.begin(), before.end());
+        for (const auto* before : {&in_flight_.back().complete, &in_flight_.back().below})
+            complete_.insert(complete_.end(), before->begin(), before->end());
         complete_.push_back(static_cast<u32>(in_flight_.size()));
         waited_ = true;
     }

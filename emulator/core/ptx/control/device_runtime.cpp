@@ -37,27 +37,23 @@ Flow each_lane(Warp& w, const Inst& i, u32 mask, Step step) {
     return Flow::next;
 }
 
-const char* describe(DeviceError error) {
+// What else there is to say of an error of a launch.
+const char* why(DeviceError error) {
     switch (error) {
-        case DeviceError::invalid_value: return "cudaErrorInvalidValue";
-        case DeviceError::memory_allocation: return "cudaErrorMemoryAllocation";
-        case DeviceError::invalid_configuration: return "cudaErrorInvalidConfiguration";
-        case DeviceError::invalid_device_function: return "cudaErrorInvalidDeviceFunction";
-        case DeviceError::launch_max_depth_exceeded:
-            return "cudaErrorLaunchMaxDepthExceeded: 24 launches lead from the host's kernel to this one";
-        case DeviceError::invalid_resource_handle:
-            return "cudaErrorInvalidResourceHandle: no stream that a thread of this grid has made";
+        case DeviceError::launch_max_depth_exceeded: return ": 24 launches lead from the host's kernel to this one";
+        case DeviceError::invalid_resource_handle: return ": no stream that a thread of this grid has made";
         case DeviceError::launch_out_of_resources:
-            return "cudaErrorLaunchOutOfResources: as many grids are waiting as cudaLimitDevRuntimePendingLaunchCount "
-                   "allows";
-        default: return "cudaSuccess";
+            return ": as many grids are waiting as cudaLimitDevRuntimePendingLaunchCount allows";
+        default: return "";
     }
 }
 
 void tell_failure(Warp& w, DeviceError error) {
     if (error != DeviceError::success)
-        machine_of(w).report(&w, "device-launch", format("a launch from the device gives %s", describe(error)), w.pc(),
-                             -1, Severity::warning);
+        machine_of(w).report(
+            &w, "device-launch",
+            format("a launch from the device gives %s%s", text_of(static_cast<u32>(error)).name, why(error)), w.pc(),
+            -1, Severity::warning);
 }
 
 // Operands: address, kernel, grid, block, dynamic shared memory.
@@ -141,6 +137,13 @@ Flow limit(Warp& w, const Inst& i, u32 mask) {
     });
 }
 
+// Operands: address, error, whether its name is asked for.
+Flow text(Warp& w, const Inst& i, u32 mask) {
+    return each_lane(w, i, mask, [&](GridTree& tree, u32, const Operands& o) {
+        o.give(tree.text(machine_of(w).global, o.word(1), o.word(2) != 0));
+    });
+}
+
 }  // namespace
 
 Handler bind_device_runtime(const InstRecord& r) {
@@ -156,6 +159,7 @@ Handler bind_device_runtime(const InstRecord& r) {
         case DeviceCall::fail: return fail;
         case DeviceCall::attribute: return attribute;
         case DeviceCall::limit: return limit;
+        case DeviceCall::text: return text;
         default: return nullptr;
     }
 }
