@@ -139,10 +139,12 @@ extern "C" __global__ void launch_pairs(int* n, int asked) {
 }
 
 // A loop by tail launches: longer than grids may nest.
-extern "C" __global__ void again(int* values, int left) {
+extern "C" __global__ void again(int* values, int* steps, int left) {
     values[threadIdx.x] = 3 * values[threadIdx.x ^ 1] + 1;
     __syncthreads();
-    if (left && threadIdx.x == 0) again<<<1, 32, 0, cudaStreamTailLaunch>>>(values, left - 1);
+    if (threadIdx.x) return;
+    count<<<1, 1>>>(steps);
+    if (left) again<<<1, 32, 0, cudaStreamTailLaunch>>>(values, steps, left - 1);
 }
 
 // Tail launches come after all else, in their order.
@@ -161,6 +163,11 @@ extern "C" __global__ void in_order(int* list) {
     append_below<<<1, 1>>>(list, 20);
     append<<<1, 1>>>(list, 23);
     append<<<1, 1, 0, cudaStreamTailLaunch>>>(list, 50);
+}
+
+// The implicit stream is one for all threads of a block, and another for those of another block.
+extern "C" __global__ void from_threads(int* list) {
+    if (threadIdx.x % 16 == 0) append<<<1, 1>>>(list, threadIdx.x);
 }
 
 // Two streams and an event between them.
@@ -233,6 +240,12 @@ extern "C" __global__ void fill(int* values) { values[threadIdx.x] = threadIdx.x
 extern "C" __global__ void fill_below(int* values) {
     asm volatile("griddepcontrol.launch_dependents;");
     if (threadIdx.x == 0) fill<<<1, 64>>>(values);
+}
+
+extern "C" __global__ void fill_then_tail(int* values, int* n) {
+    asm volatile("griddepcontrol.launch_dependents;");
+    values[threadIdx.x] = threadIdx.x;
+    if (threadIdx.x == 0) count<<<1, 1, 0, cudaStreamTailLaunch>>>(n);
 }
 
 extern "C" __global__ void sum_dependent(const int* values, int* total, int waits) {

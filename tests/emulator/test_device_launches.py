@@ -76,6 +76,14 @@ def test_a_range_is_sorted_by_kernels_that_launch_themselves(module: emulator.Mo
     assert run.words(0) == sorted(values.tolist())
 
 
+def test_few_grids_wait_where_each_launches_two(module: emulator.Module) -> None:
+    """What a grid has launched runs before what stands behind that grid."""
+    values = np.random.default_rng(4).integers(-1000, 1000, 600).astype(np.int32)
+    run = Run(module)
+    run.device.pending_launches = 24
+    assert not run.launch("sort_range", 1, 1, run.array(values), 0, values.size - 1, 0).findings
+
+
 def escapes(size: int) -> np.ndarray:
     """The image that the kernels divide, one pixel after the other, in float32."""
     y, x = np.mgrid[0:size, 0:size].astype(np.float32)
@@ -143,12 +151,13 @@ def test_a_kernel_that_is_not_modelled_is_refused_where_it_is_launched(module: e
 def test_a_tail_launch_is_no_deeper(module: emulator.Module) -> None:
     values = np.arange(32, dtype=np.int32)
     run = Run(module)
-    report = run.launch("again", 1, 32, run.array(values), 60)
+    report = run.launch("again", 1, 32, run.array(values), run.array(ints(1)), 60)
     for _ in range(61):
         values = values.reshape(16, 2)[:, ::-1].ravel() * 3 + 1
     assert run.words(0) == values.tolist()
+    assert run.words(1) == [61]  # each has launched another grid, below itself
     # Each thread reads its neighbour's word with no barrier before it writes its own.
-    assert "grid-race" not in rules(report)
+    assert rules(report) <= {"race", "lane-race"}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -165,6 +174,14 @@ def test_an_event_orders_two_streams(module: emulator.Module, schedule: str) -> 
     report = run.launch("by_event", 1, 1, run.array(ints(4)), 1)
     assert not report.findings
     assert run.words(0) == [3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_the_implicit_stream_is_one_a_block(module: emulator.Module, blocks: int) -> None:
+    run = Run(module, "random")
+    report = run.launch("from_threads", blocks, 64, run.array(ints(10)))
+    assert rules(report) == ({"grid-race"} if blocks == 2 else set())
+    assert sorted(run.words(0)[1 : 1 + 4 * blocks]) == sorted([0, 16, 32, 48] * blocks)
 
 
 def test_streams_that_no_event_orders_race(module: emulator.Module) -> None:
@@ -235,7 +252,7 @@ def test_a_fault_below_ends_the_launch(module: emulator.Module) -> None:
 
 def test_a_loop_of_launches_without_an_end_is_ended(module: emulator.Module) -> None:
     run = Run(module, max_instructions=20_000)
-    report = run.launch("again", 1, 32, run.array(ints(32)), 1 << 30)
+    report = run.launch("again", 1, 32, run.array(ints(32)), run.array(ints(1)), 1 << 30)
     assert "instruction-limit" in rules(report)
 
 
@@ -249,25 +266,30 @@ def test_what_one_launch_leaves_another_does_not_see(module: emulator.Module) ->
 
 
 @pytest.mark.parametrize("waits", [0, 1])
-def test_a_dependent_launch_waits_for_the_whole_tree(module: emulator.Module, waits: int) -> None:
+@pytest.mark.parametrize("first", ["fill_below", "fill_then_tail"])
+def test_a_dependent_launch_waits_for_the_whole_tree(module: emulator.Module, first: str, waits: int) -> None:
     run = Run(module)
     values, total = run.unwritten(64), run.array(ints(1))
-    run.launch("fill_below", 1, 32, values)
+    run.launch(first, 1, 64, values, *([run.array(ints(1))] if first == "fill_then_tail" else []))
     report = run.device.launch(module, "sum_dependent", 1, 1, [values, total, waits], programmatic=True)
     assert rules(report) == (set() if waits else {"launch-race"})
     assert run.words(1) == [2016]
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_launches_in_another_stream_are_beside_the_whole_tree(module: emulator.Module, beside: bool) -> None:
+@pytest.mark.parametrize("first", ["fill_below", "fill_then_tail"])
+def test_launches_in_another_stream_are_beside_the_whole_tree(
+    module: emulator.Module, first: str, beside: bool
+) -> None:
     run = Run(module)
     values, total = run.unwritten(64), run.array(ints(1))
-    run.device.launch(module, "fill_below", 1, 32, [values], beside=[])
-    first = run.device.launches
-    report = run.device.launch(module, "sum", 1, 1, [values, total], beside=[first] if beside else [])
+    arguments = [values, *([run.array(ints(1))] if first == "fill_then_tail" else [])]
+    run.device.launch(module, first, 1, 64, arguments, beside=[])
+    launches = run.device.launches
+    report = run.device.launch(module, "sum", 1, 1, [values, total], beside=[launches] if beside else [])
     assert rules(report) == ({"stream-race"} if beside else set())
     # And the other way round: the tree is behind, or beside, what came before.
-    report = run.device.launch(module, "fill_below", 1, 32, [values], beside=[run.device.launches] if beside else [])
+    report = run.device.launch(module, first, 1, 64, arguments, beside=[launches + 1] if beside else [])
     assert rules(report) == ({"stream-race"} if beside else set())
 
 

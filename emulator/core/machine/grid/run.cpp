@@ -24,6 +24,7 @@ void Machine::begin() {
     random.seed(seed);
     search.begin(random);
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
+    if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
         in_flight_.push_back({number_, launched_, std::move(complete_), std::exchange(below_, {})});
