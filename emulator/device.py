@@ -262,7 +262,7 @@ class Device:
 
     @property
     def pending_launches(self) -> int:
-        """How many grids that kernels launch may wait, cudaLimitDevRuntimePendingLaunchCount: 2048 at first."""
+        """How many grids of kernels may be incomplete, cudaLimitDevRuntimePendingLaunchCount: 2048 at first."""
         return self._machine.pending_limit
 
     @pending_launches.setter

@@ -129,7 +129,7 @@ extern "C" __global__ void count(int* n) { atomicAdd(n, 1); }
 extern "C" __global__ void many(int* n, int* failed) {
     for (int i = 0; i < 40; ++i) {
         count<<<1, 1>>>(n);
-        if (cudaGetLastError() == cudaErrorLaunchOutOfResources) atomicAdd(failed, 1);
+        if (cudaGetLastError() == cudaErrorLaunchPendingCountExceeded) atomicAdd(failed, 1);
     }
 }
 
@@ -242,8 +242,8 @@ extern "C" __global__ void fill_below(int* values) {
     if (threadIdx.x == 0) fill<<<1, 64>>>(values);
 }
 
-extern "C" __global__ void fill_then_tail(int* values, int* n) {
-    asm volatile("griddepcontrol.launch_dependents;");
+extern "C" __global__ void fill_then_tail(int* values, int* n, int triggers) {
+    if (triggers) asm volatile("griddepcontrol.launch_dependents;");
     values[threadIdx.x] = threadIdx.x;
     if (threadIdx.x == 0) count<<<1, 1, 0, cudaStreamTailLaunch>>>(n);
 }

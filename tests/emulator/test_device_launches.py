@@ -80,7 +80,7 @@ def test_few_grids_wait_where_each_launches_two(module: emulator.Module) -> None
     """What a grid has launched runs before what stands behind that grid."""
     values = np.random.default_rng(4).integers(-1000, 1000, 600).astype(np.int32)
     run = Run(module)
-    run.device.pending_launches = 24
+    run.device.pending_launches = 40
     assert not run.launch("sort_range", 1, 1, run.array(values), 0, values.size - 1, 0).findings
 
 
@@ -270,7 +270,7 @@ def test_what_one_launch_leaves_another_does_not_see(module: emulator.Module) ->
 def test_a_dependent_launch_waits_for_the_whole_tree(module: emulator.Module, first: str, waits: int) -> None:
     run = Run(module)
     values, total = run.unwritten(64), run.array(ints(1))
-    run.launch(first, 1, 64, values, *([run.array(ints(1))] if first == "fill_then_tail" else []))
+    run.launch(first, 1, 64, values, *([run.array(ints(1)), 1] if first == "fill_then_tail" else []))
     report = run.device.launch(module, "sum_dependent", 1, 1, [values, total, waits], programmatic=True)
     assert rules(report) == (set() if waits else {"launch-race"})
     assert run.words(1) == [2016]
@@ -283,7 +283,7 @@ def test_launches_in_another_stream_are_beside_the_whole_tree(
 ) -> None:
     run = Run(module)
     values, total = run.unwritten(64), run.array(ints(1))
-    arguments = [values, *([run.array(ints(1))] if first == "fill_then_tail" else [])]
+    arguments = [values, *([run.array(ints(1)), 0] if first == "fill_then_tail" else [])]
     run.device.launch(module, first, 1, 64, arguments, beside=[])
     launches = run.device.launches
     report = run.device.launch(module, "sum", 1, 1, [values, total], beside=[launches] if beside else [])

@@ -24,6 +24,7 @@ bool within(const std::array<u32, 3>& dims, const std::array<u32, 3>& most) {
 void GridTree::begin(const Launch& launch, const Program& program, const std::vector<u32>& complete) {
     grids_.clear();
     waiting_.clear();
+    outstanding_ = 0;
     grids_.emplace_back();
     grids_[0].launch = launch;
     grids_[0].launch.params.clear();
@@ -37,7 +38,7 @@ DeviceError GridTree::check(const DeviceKernel& kernel, const std::array<u32, 3>
     if (u64{block[0]} * block[1] * block[2] > kernel.max_threads) return DeviceError::invalid_configuration;
     if (kernel.required_block[0] && kernel.required_block != block) return DeviceError::invalid_configuration;
     if (u64{kernel.shared_static} + shared > kernel.most_shared) return DeviceError::invalid_value;
-    if (pending() >= most_pending) return DeviceError::launch_out_of_resources;
+    if (pending() >= most_pending) return DeviceError::launch_pending_count_exceeded;
     return DeviceError::success;
 }
 
@@ -89,6 +90,7 @@ DeviceError GridTree::launch(Warp& w, u32 lane, u64 parameters, u64 stream) {
     grids_.push_back(std::move(grid));
     grids_[running_].children.push_back(id);
     grids_[running_].incomplete += 1;
+    outstanding_ += 1;
     return DeviceError::success;
 }
 
@@ -154,6 +156,9 @@ DeviceErrorText text_of(u32 error) {
         case 9: return {"cudaErrorInvalidConfiguration", "invalid configuration argument"};
         case 21: return {"cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"};
         case 65: return {"cudaErrorLaunchMaxDepthExceeded", "launch would exceed maximum depth of nested launches"};
+        case 69:
+            return {"cudaErrorLaunchPendingCountExceeded",
+                    "launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount"};
         case 98: return {"cudaErrorInvalidDeviceFunction", "invalid device function"};
         case 101: return {"cudaErrorInvalidDevice", "invalid device ordinal"};
         case 400: return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
@@ -213,7 +218,10 @@ void GridTree::end(GlobalView& global) {
     slots_.clear();
     waiting_.insert(waiting_.begin(), grids_[running_].children.begin(), grids_[running_].children.end());
     grids_[running_].ended = true;
-    for (u32 id = running_; id && is_complete(id); id = grids_[id].parent) grids_[grids_[id].parent].incomplete -= 1;
+    for (u32 id = running_; id && is_complete(id); id = grids_[id].parent) {
+        grids_[grids_[id].parent].incomplete -= 1;
+        outstanding_ -= 1;
+    }
 }
 
 void GridTree::add_tree(u32 id, std::vector<u32>& to) const {

@@ -25,9 +25,9 @@ enum class DeviceError : u32 {
     memory_allocation = 2,
     invalid_configuration = 9,
     launch_max_depth_exceeded = 65,
+    launch_pending_count_exceeded = 69,
     invalid_device_function = 98,
     invalid_resource_handle = 400,
-    launch_out_of_resources = 701,
 };
 
 // Its name and CUDA's words for it; nulls for one that the device runtime does not give.
@@ -111,7 +111,8 @@ public:
     std::string host;                               // the kernel that the host has launched
     std::unordered_map<u64, DeviceKernel> kernels;  // by their addresses
     std::unordered_map<u32, u32> attributes;        // of the device
-    u32 most_pending = 2048;                        // cudaLimitDevRuntimePendingLaunchCount
+    // cudaLimitDevRuntimePendingLaunchCount: a grid counts until it is complete (cuda_runtime_api.h).
+    u32 most_pending = 2048;
 
 private:
     struct Slot {
@@ -123,7 +124,7 @@ private:
 
     DeviceError check(const DeviceKernel& kernel, const std::array<u32, 3>& grid, const std::array<u32, 3>& block,
                       u32 shared) const;
-    u64 pending() const { return waiting_.size() + grids_[running_].children.size() + slots_.size(); }
+    u64 pending() const { return outstanding_ + slots_.size(); }
     // What comes next in a stream is behind these; null for a handle that the grid has not made.
     Behind* stream_of(const Warp& w, u32 lane, u64 stream);
     bool is_complete(u32 id) const { return grids_[id].ended && !grids_[id].incomplete; }
@@ -131,9 +132,9 @@ private:
     // A grid and all below it, as launches in flight.
     void add_tree(u32 id, std::vector<u32>& to) const;
 
-    std::deque<DeviceGrid> grids_;  // by the order of their launches, the host's first
-    std::vector<u32> waiting_;      // in the order in which they begin where several may
-    u32 running_ = 0;
+    std::deque<DeviceGrid> grids_;       // by the order of their launches, the host's first
+    std::vector<u32> waiting_;           // in the order in which they begin where several may
+    u32 running_ = 0, outstanding_ = 0;  // the latter: grids that were launched and are not complete
     // Of the grid that is running
     std::unordered_map<u64, Slot> slots_;               // by the address of the parameters
     std::unordered_map<u64, Behind> streams_, events_;  // by handle, of an implicit stream by its CTA or thread

@@ -42,8 +42,8 @@ const char* why(DeviceError error) {
     switch (error) {
         case DeviceError::launch_max_depth_exceeded: return ": 24 launches lead from the host's kernel to this one";
         case DeviceError::invalid_resource_handle: return ": no stream that a thread of this grid has made";
-        case DeviceError::launch_out_of_resources:
-            return ": as many grids are waiting as cudaLimitDevRuntimePendingLaunchCount allows";
+        case DeviceError::launch_pending_count_exceeded:
+            return ": as many grids are not complete as cudaLimitDevRuntimePendingLaunchCount allows";
         default: return "";
     }
 }
