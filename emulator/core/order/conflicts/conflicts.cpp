@@ -474,7 +474,9 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
         shadow.pasts(), who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            if (w.clocks.by_lane && c.earlier && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
+            // The agents of another cluster have numbers of their own: nobody tells its lanes apart.
+            const bool by_lane = w.clocks.by_lane && c.earlier && c.earlier->cluster == who.cluster;
+            if (by_lane && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
             report_linear(w, c, who, proxy, [&] {
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });
