@@ -11,6 +11,7 @@ ELEMENT_TYPES: dict[str, int]
 PARAM_WINDOW: int
 SHARED_START: int
 CALL_PARAMS: int
+DEVICE_CALLS: dict[str, int]
 
 def decode_matrix(bits: int) -> dict[str, Any]: ...
 def decode_instruction(
@@ -93,6 +94,24 @@ class Machine:
         beside: list[int],
         overlaps: bool,
     ) -> list[dict[str, object]]: ...
+    def next_grid(self) -> int: ...  # its kernel's address; 0: all that kernels have launched is complete
+    def run_next(self, program: Program) -> list[dict[str, object]]: ...
+    @property
+    def running_grid(self) -> tuple[str, str, tuple[int, int, int], tuple[int, int, int]]: ...  # kernel, its parent's
+    def begin_kernels(self, host: str) -> None: ...  # with the kernel that the host launches
+    def add_kernel(
+        self,
+        address: int,
+        name: str,
+        param_bytes: int,
+        max_threads: int,
+        required_block: tuple[int, int, int],
+        shared_static: int,
+        most_shared: int,
+        refused: str,
+    ) -> None: ...
+    def set_attribute(self, attribute: int, value: int) -> None: ...
+    pending_limit: int
     def resident_clusters(
         self, program: Program, block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic_shared: int
     ) -> int: ...

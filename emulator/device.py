@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 
 from fmha.emulator import _core
 from fmha.emulator.coverage import Coverage, coverage_of
-from fmha.emulator.decode import MULTIMEM, Decoded, decode_entry, function_address, parameter_layout
+from fmha.emulator.decode import (
+    MULTIMEM,
+    Decoded,
+    decode_entry,
+    device_steps,
+    function_address,
+    parameter_layout,
+)
 from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
+from fmha.emulator.grids import Below, tell_device, tell_kernels
 from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
@@ -209,6 +217,7 @@ class Device:
         self._machine.mma_sums = MMA_SUMS.index(mma_sums)
         self._machine.checks = checks
         self._machine.watched = watch
+        tell_device(self._machine)
         if max_instructions is not None:
             self._machine.max_instructions = max_instructions
         self._waivers = tuple(waivers)
@@ -222,6 +231,7 @@ class Device:
         self._sizes: dict[int, int] = {}  # of allocations, by their addresses
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
         self._buffers: dict[int, Buffer] = {}  # by address
+        self._observers = 0
         self.launches = 0  # that have begun: the number of the latest
 
     # Memory
@@ -249,6 +259,15 @@ class Device:
     @heap_bytes.setter
     def heap_bytes(self, nbytes: int) -> None:
         self._machine.heap_limit = nbytes
+
+    @property
+    def pending_launches(self) -> int:
+        """How many grids of kernels may be incomplete, cudaLimitDevRuntimePendingLaunchCount: 2048 at first."""
+        return self._machine.pending_limit
+
+    @pending_launches.setter
+    def pending_launches(self, grids: int) -> None:
+        self._machine.pending_limit = grids
 
     def reserve(self, nbytes: int) -> int:
         """Addresses that no other buffer gets, 256-byte aligned. There is memory where `back` puts some: a tensor may
@@ -364,6 +383,7 @@ class Device:
             raise LaunchError(f"first_plane is {first_plane}; the grid has {ctas[2]} planes, {clusters[2]} a cluster")
         _check_size((*ctas[:2], ctas[2] - first_plane), threads, self._machine.max_instructions)
         packed = _pack_args(info, args)
+        below = self._below(module, entry, decoded)
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
         self.launches += 1
@@ -384,10 +404,34 @@ class Device:
         )
         if self._machine.watched:
             self._mark(module, entry)
+        findings, printed = findings_of(decoded.sources, raw), tuple(self._machine.printed)
+        if below is not None:
+            findings, printed = below.run(findings, printed)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
-        findings = apply_waivers(findings_of(decoded.sources, raw), self._waivers)
         timing = None if shape is None else self._timing(decoded, shape)
-        return Report(findings, stats, timing, tuple(self._machine.printed))
+        return Report(apply_waivers(findings, self._waivers), stats, timing, printed)
+
+    def _below(self, module: Module, entry: str, decoded: Decoded) -> Below | None:
+        """The grids that a kernel may launch, of one that uses the device runtime."""
+        steps = device_steps(decoded)
+        if not steps:
+            return None
+
+        def decode(name: str) -> Decoded:
+            return self._decode(module, name)
+
+        def ran(name: str) -> None:
+            if self._machine.watched:
+                self._mark(module, name)
+
+        tell_kernels(self._machine, module.parsed, entry, _entry, decode, MAX_SHARED_BYTES)
+        if "launch" not in steps:
+            return None
+        if self._architecture is not None:
+            raise LaunchError(f"{entry} launches kernels: how long that takes is not modelled")
+        if self._observers:
+            raise LaunchError(f"{entry} launches kernels: an observer is shown one kernel a launch")
+        return Below(self._machine, module.parsed, decode, ran)
 
     def _record(
         self, info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
@@ -435,9 +479,11 @@ class Device:
         """Shows `observer` what launches do meanwhile. They run on one thread of the host then, and several times as
         long; what they do is the same."""
         observer.watch(self._machine)
+        self._observers += 1
         try:
             yield
         finally:
+            self._observers -= 1
             observer.leave()
 
     def decoded(self, module: Module, entry: str) -> Decoded:

@@ -52,6 +52,17 @@ def embedded_ptx(data: bytes) -> list[Embedded]:
     return found
 
 
+def fat_binaries(data: bytes) -> list[bytes]:
+    """The fat binaries that stand one behind the other, each padded to 8 bytes: at least one. The last may be cut
+    short."""
+    found, at = [], 0
+    while (at := data.find(FATBIN_MAGIC, at)) >= 0 and at + 16 <= len(data):
+        header, size = struct.unpack_from("<HQ", data, at + 6)
+        found.append(data[at : at + header + size])
+        at += header + size
+    return found or [data]
+
+
 def holds_ptx(data: bytes, where: Sequence[str] = _SECTIONS) -> bool:
     """Whether there is a PTX module in a fat binary, or in these sections of an object or executable; nothing is
     unpacked."""

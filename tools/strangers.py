@@ -4,7 +4,7 @@
     python -m tools.strangers --page FOUND.json                # writes docs/reference/strangers.md from that
 
 A SOURCE is a wheel, a folder or a file. PTX is found in files named *.ptx, in what nvcc has built (libraries, objects,
-fat binaries) and, with --compile FLAG ..., by compiling *.cu files, each on its own. Every entry is decoded as a launch
+fat binaries) and, with --compile="FLAG ...", by compiling *.cu files, each on its own. Entries are decoded as a launch
 would do it; nothing is run. PTX that is met twice counts once.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -210,14 +211,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help="a wheel, a folder or a file")
     parser.add_argument("--json", type=Path, help="where to write what was found")
     parser.add_argument("--page", type=Path, metavar="FOUND", help="write docs/reference/strangers.md from that")
-    parser.add_argument("--compile", nargs="*", metavar="FLAG", help="compile *.cu files, by nvcc with these flags")
+    parser.add_argument(
+        "--compile", nargs="?", const="", metavar="FLAGS", help="compile *.cu files, by nvcc with these flags"
+    )
     parser.add_argument("--most", type=int, default=1 << 30, help="entries to look at of one source")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
     if missing := [str(s) for s in options.sources if not s.exists()]:
         parser.error(f"there is no {missing[0]}")
     if options.sources:
-        found = look(options.sources, options.compile, options.most, options.jobs)
+        flags = None if options.compile is None else shlex.split(options.compile)
+        found = look(options.sources, flags, options.most, options.jobs)
         for seen in found:
             for reason, example in seen.examples.items():
                 print(f"  {seen.refused[reason]:5} {reason}\n        {example[:300]}")

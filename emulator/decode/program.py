@@ -12,7 +12,7 @@ from fmha.emulator.decode import barriers, policies, table, tcgen05, textures, w
 from fmha.emulator.decode.allocation import Place, allocate
 from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
-from fmha.emulator.decode.control import clusters, control, recursion, stack, system_calls
+from fmha.emulator.decode.control import clusters, control, device_runtime, recursion, stack, system_calls
 from fmha.emulator.decode.control.calls import inline_calls
 from fmha.emulator.decode.copies import bulk, cp_async
 from fmha.emulator.decode.memory import atomics, load_store, multimem, state_space
@@ -36,6 +36,7 @@ FAMILIES = (
     atomics,
     barriers,
     control,
+    device_runtime,
     system_calls,
     bulk,
     cp_async,
@@ -71,6 +72,11 @@ class Decoded:
 def uses_heap(decoded: Decoded) -> bool:
     """Whether the program calls malloc or free."""
     return any(source.opcode in ("%malloc", "%free") for source in decoded.sources)
+
+
+def device_steps(decoded: Decoded) -> set[str]:
+    """What the program asks of the device runtime: "launch" is one of the steps of one that may launch others."""
+    return {name for source in decoded.sources if source.opcode == "%device" for name in source.modifiers}
 
 
 def _align(offset: int, alignment: int) -> int:
@@ -225,6 +231,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
+    module = device_runtime.with_runtime(module)
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)
     inlined = inline_calls(module, module.functions[name])

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from fmha.emulator.fatbin import ELF_MAGIC, LOADED, RELOCATABLE, FatbinError, embedded_ptx, holds_ptx, is_binary
+from fmha.emulator.fatbin import (
+    ELF_MAGIC,
+    FATBIN_MAGIC,
+    LOADED,
+    RELOCATABLE,
+    Embedded,
+    FatbinError,
+    embedded_ptx,
+    fat_binaries,
+    holds_ptx,
+    is_binary,
+)
 
 _TARGET: Final = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 _RUNTIME: Final = "libcudart.so."
@@ -20,12 +32,28 @@ def ptx_for(image: bytes, arch: int) -> str:
     it the newest. FatbinError where there is none."""
     if not is_binary(image):
         return image.decode(errors="replace").rstrip("\0")
-    found = [(target, ptx.text) for ptx in embedded_ptx(image) if (target := _target(ptx.text))]
-    fitting = [(rank, text) for (number, suffix), text in found if (rank := _rank(number, suffix, arch))]
-    if not fitting:
-        inside = ", ".join(f"sm_{number}{suffix}" for (number, suffix), _ in found)
-        raise FatbinError(f"its PTX is for {inside}, none of which runs on sm_{arch}a; compile it with: {_HOW}")
-    return max(fitting)[1]
+    found = embedded_ptx(image)
+    if text := _newest(found, arch):
+        return text
+    inside = ", ".join(f"sm_{target[0]}{target[1]}" for ptx in found if (target := _target(ptx.text)))
+    raise FatbinError(f"its PTX is for {inside}, none of which runs on sm_{arch}a; compile it with: {_HOW}")
+
+
+def units_for(image: bytes, arch: int) -> list[str]:
+    """The same of each translation unit of an image: what nvcc -rdc=true has compiled apart is linked when it is
+    loaded. Units without PTX for the device are left out, as those of CUDA's own library are; FatbinError where none
+    has any."""
+    if not image.startswith(FATBIN_MAGIC):
+        return [ptx_for(image, arch)]
+    units = fat_binaries(image)
+    found = [text for unit in units if holds_ptx(unit) and (text := _newest(embedded_ptx(unit), arch))]
+    return found or [ptx_for(units[0], arch)]
+
+
+def _newest(found: Sequence[Embedded], arch: int) -> str | None:
+    targets = [(target, ptx.text) for ptx in found if (target := _target(ptx.text))]
+    fitting = [(rank, text) for (number, suffix), text in targets if (rank := _rank(number, suffix, arch))]
+    return max(fitting)[1] if fitting else None
 
 
 def _target(text: str) -> tuple[int, str] | None:
@@ -53,7 +81,7 @@ def why_not(program: Path) -> str | None:
         return f"the CUDA runtime is linked into it: build it with {_HOW}"
     if has_kernels and not holds_ptx(data, (LOADED,)):
         if holds_ptx(data, (RELOCATABLE,)):
-            return "nvcc's device linker has left machine code of it alone: build it without -rdc=true"
+            return None  # translation units that are linked when they are loaded
         return f"no PTX inside, only machine code: build it with {_HOW}"
     return None
 

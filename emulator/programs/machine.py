@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator.decode import Decoded, uses_heap
-from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule, load_ptx
+from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpus import GPUS, Gpu
-from fmha.emulator.programs.images import ptx_for
+from fmha.emulator.programs.images import units_for
 from fmha.emulator.programs.statuses import (
     CLUSTER_SIZE,
     COOPERATIVE_TOO_LARGE,
@@ -35,7 +35,7 @@ from fmha.emulator.programs.statuses import (
     fault_of,
 )
 from fmha.emulator.programs.wire import Field, Fields
-from fmha.emulator.ptx import PtxError
+from fmha.emulator.ptx import PtxError, link
 from fmha.emulator.report import Finding, Report
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
@@ -272,13 +272,18 @@ class Machine:
         self.device.heap_bytes = size
         yield from ()
 
+    def pending(self, fields: Fields) -> Iterator[Field]:
+        """cudaLimitDevRuntimePendingLaunchCount."""
+        self.device.pending_launches = fields.integer()
+        yield from ()
+
     # Modules
 
     def module(self, fields: Fields) -> Iterator[Field]:
         image = fields.data()
         if image not in self._texts:
             try:
-                self._texts[image] = load_ptx(ptx_for(image, self.gpu.arch))
+                self._texts[image] = Module(link(units_for(image, self.gpu.arch)))
             except FatbinError as error:
                 self.seen.refused["a module without PTX for this device"] += 1
                 raise RefusedError(NO_IMAGE, str(error)) from error
@@ -520,6 +525,7 @@ OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
         Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,
         Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
         Machine.heap,
+        Machine.pending,
         Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
         Machine.texture, Machine.surface, Machine.destroy, Machine.tiled, Machine.im2col,
     )

@@ -1,6 +1,7 @@
 """PTX text -> `Module`: the grammar of the PTX ISA, symbols, and control flow. Knows no instruction's meaning."""
 
 from fmha.emulator.ptx.errors import PtxError
+from fmha.emulator.ptx.link import link
 from fmha.emulator.ptx.model import (
     Address,
     CallOperands,
@@ -55,5 +56,6 @@ __all__ = [
     "TensorAddress",
     "Variable",
     "Vector",
+    "link",
     "parse",
 ]

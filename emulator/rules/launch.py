@@ -29,6 +29,16 @@ LAUNCH: Mapping[str, Rule] = {
         "Wait for every operation, or do not issue an arrival that nobody waits for.",
         lenient=False,
     ),
+    "device-launch": Rule(
+        "-",
+        "A launch from the device failed: the kernel does not run. The message has the error that cudaGetLastError "
+        "gives to the thread.",
+        "Look at the launch's dimensions, or at how many grids wait and how deep they nest.",
+        severity="warning",
+    ),
+    "device-runtime": fault(
+        "-", "A kernel asks the device runtime for what is not modelled.", "The message names it: leave it out."
+    ),
     "trap": fault("9.7.19.4, trap", "The kernel executed trap.", "Find the assertion that failed."),
     "internal": fault("-", "The machine itself is at fault.", "Report it with the PTX."),
     "assert": fault("9.7.12.5, call", "A device-side assert failed. The message has its place.", "Read the assertion."),

@@ -52,6 +52,13 @@ MEMORY: Mapping[str, Rule] = {
         "griddepcontrol.wait (cudaGridDependencySynchronize) before the access, in the thread or in one that a barrier "
         "orders before it.",
     ),
+    "grid-race": Rule(
+        "-",
+        "A grid that a kernel has launched accesses what the launching grid does, with nothing that orders it before "
+        "the launch; or what another grid launched from the device does, of another stream. A grid knows what the "
+        "thread that launched it had done and knew (CUDA C++ programming guide, CUDA dynamic parallelism).",
+        "Put __syncthreads before the launch, launch into cudaStreamTailLaunch, or order the streams by an event.",
+    ),
     "stream-race": Rule(
         "-",
         "Two launches in different streams, or two nodes of a graph, access the same bytes, one of them writes, and "

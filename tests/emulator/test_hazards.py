@@ -48,6 +48,7 @@ ELSEWHERE = {
     "tcgen05/test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
     "copies/test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "mma/test_warp_mma.py": ("partial-warp",),
+    "test_device_launches.py": ("device-launch", "device-runtime", "grid-race"),
     "textures/test_surfaces.py": ("surface-out-of-bounds",),
     "textures/test_textures.py": ("image-object",),
     "mma/test_scaled_mma.py": ("scale-selector",),

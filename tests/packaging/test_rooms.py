@@ -29,6 +29,7 @@ ROWS = tuple(
         "emulator",
         "emulator.explore",
         "emulator.device",
+        "emulator.grids",
         "emulator.report",
         "emulator.coverage emulator.decode emulator.tensormap emulator.textures emulator.timing",
         "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",

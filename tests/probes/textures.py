@@ -29,9 +29,9 @@ _FOR_GPU = ("-cudart", "static", "-gencode", "arch=compute_90,code=[sm_90,comput
 _FOR_EMULATOR = ("-cudart", "shared", "-lineinfo", "-gencode", "arch=compute_90,code=compute_90")
 
 
-def build(program: Path, flags: tuple[str, ...]) -> Path:
+def build(program: Path, flags: tuple[str, ...], source: Path = SOURCE) -> Path:
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = [str(find_nvcc().path), "-std=c++17", *flags, "-o", str(program), str(SOURCE)]
+    command = [str(find_nvcc().path), "-std=c++17", *flags, "-o", str(program), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
@@ -48,10 +48,12 @@ def read_h100() -> dict[str, list[int]]:
     return read(lzma.decompress(H100.read_bytes()).decode())
 
 
-def run_emulator(profile: str = "lenient") -> dict[str, list[int]]:
+def run_emulator(
+    profile: str = "lenient", flags: tuple[str, ...] = _FOR_EMULATOR, source: Path = SOURCE
+) -> dict[str, list[int]]:
     """The program on the emulator. RuntimeError where it does not end well, or has a hazard."""
     with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(folder) / "textures", _FOR_EMULATOR)
+        program = build(Path(folder) / source.stem, flags, source)
         command = [
             sys.executable,
             "-m",

@@ -53,13 +53,48 @@ def test_one_line_says_how_to_build_it(source: Path, emulate: Emulate, flags: tu
 
 
 @pytest.mark.nvcc
-def test_what_the_device_linker_has_linked_has_no_ptx(source: Path, emulate: Emulate) -> None:
-    program = built(source.parent, source, "-rdc=true", "-gencode=arch=compute_80,code=[sm_80,compute_80]")
+def test_what_is_compiled_apart_is_linked_when_it_is_loaded(source: Path, emulate: Emulate) -> None:
+    flags = "-rdc=true", "-gencode=arch=compute_80,code=[sm_80,compute_80]"
+    assert emulate(built(source.parent, source, *flags)).out[0] == "cudaSuccess 800"
+
+
+ONE_UNIT = """#include <cstdio>
+extern __device__ int scale;
+extern __constant__ int offset;
+__device__ int of_the_other(int);
+__global__ void of_the_other_unit(int* out, int value);
+__global__ void start(int* out) {
+    printf("one, %d and %d\\n", scale, offset);
+    of_the_other_unit<<<2, 1>>>(out, of_the_other(5));
+}
+int main() {
+    int *device, host[2] = {};
+    cudaMalloc(&device, sizeof host);
+    start<<<1, 1>>>(device);
+    cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost);
+    std::printf("%d %d %s\\n", host[0], host[1], cudaGetErrorName(cudaGetLastError()));
+}
+"""
+OTHER_UNIT = """#include <cstdio>
+__device__ int scale = 7;
+__constant__ int offset = 2;
+__device__ int of_the_other(int n) { return n * scale; }
+__global__ void of_the_other_unit(int* out, int value) {
+    printf("other, %d\\n", value);
+    out[blockIdx.x] = value + offset + blockIdx.x;
+}
+"""
+
+
+@pytest.mark.nvcc
+def test_units_call_and_launch_what_others_define(tmp_path: Path, emulate: Emulate) -> None:
+    for name, text in (("one.cu", ONE_UNIT), ("other.cu", OTHER_UNIT)):
+        (tmp_path / name).write_text(text)
+    flags = "-rdc=true", PTX_OF.format("90"), "-gencode=arch=compute_90,code=sm_90", str(tmp_path / "other.cu")
+    program = built(tmp_path, tmp_path / "one.cu", *flags, "-lcudadevrt")
     told = emulate(program)
-    assert told.code == 2
-    assert told.err == (
-        f"fmha: {program}: nvcc's device linker has left machine code of it alone: build it without -rdc=true\n"
-    )
+    assert told.out[:4] == ["one, 7 and 2", "other, 35", "other, 35", "37 38 cudaSuccess"]
+    assert told.code == 0, told.err
 
 
 @pytest.mark.nvcc

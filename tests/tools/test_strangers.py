@@ -56,5 +56,12 @@ def test_the_page_has_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "| 1 | `sured.b.add.1d.u32.trap`" in text
 
 
+@pytest.mark.nvcc
+def test_sources_are_compiled_with_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.cu").write_text("__global__ void k() { KIND; }\n")
+    assert main([str(tmp_path), "--compile=-DKIND=__nanosleep(5) -arch=compute_90", "--jobs", "1"]) == 0
+    assert f"{tmp_path.name}: 1 of 1 entries" in capsys.readouterr().out
+
+
 def test_nothing_is_divided_by_nothing() -> None:
     assert "Of 0 entries 0 decode" in page([Seen("empty")])

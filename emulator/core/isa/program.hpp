@@ -193,6 +193,16 @@ struct Inst : InstRecord {
     const i32* first_operand = nullptr;  // in Program::operands
 };
 
+// What the device runtime does in one step; a record's immediate names it.
+#define PTXM_DEVICE_CALLS(X) \
+    X(parameters)            \
+    X(launch) X(make_stream) X(make_event) X(drop) X(record) X(wait) X(last_error) X(fail) X(attribute) X(limit) X(text)
+enum class DeviceCall : u8 {
+#define PTXM_ENUM(name) name,
+    PTXM_DEVICE_CALLS(PTXM_ENUM)
+#undef PTXM_ENUM
+};
+
 enum class ConstKind : u8 { bits32, bits64, shared32, shared64, special, pred };
 
 struct ConstRecord {

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "machine/grid/grid_tree.hpp"
+
 namespace ptxm {
 
 Machine::Machine(const Machine& main, AccessLog* log)
@@ -18,7 +20,7 @@ Machine::Machine(const Machine& main, AccessLog* log)
       launch(main.launch),
       multiprocessors(main.multiprocessors) {}
 
-Machine::Machine() = default;
+Machine::Machine() : tree(std::make_unique<GridTree>()) {}
 Machine::~Machine() = default;
 
 u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) {
@@ -28,6 +30,8 @@ u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) 
             in_flight_.clear();
             at_start_.clear();
             complete_.clear();
+            below_.clear();
+            if (tree) tree->forget();
             number_ = 1;
         }
         bool used = false;

@@ -21,6 +21,7 @@
 namespace ptxm {
 
 class GridCursor;
+class GridTree;
 class Recorder;
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
@@ -92,6 +93,7 @@ struct Machine {
     u32 tensor_columns = 0;        // that the CTAs of the grid hold, of 512 a multiprocessor
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
+    bool failed = false;           // a fault or a deadlock has ended the launch
     std::vector<Range> ranges;     // scratch of one instruction
     RowBlocks rows;                // the same
     Message released;              // the same
@@ -99,14 +101,18 @@ struct Machine {
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);
+    // The grids that it has launched, and those that they have: the kernel of the one that comes next, by its address,
+    // which runs when `run_next` has its program. 0: all are complete, or a fault has ended the launch.
+    u64 next_grid();
+    void run_next(const Program& program);
+    std::unique_ptr<GridTree> tree;  // of the launch in progress
 
     // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
     // when they are used up, what clusters that are gone did is forgotten.
     // Of a launch before this one that may be running still, by a cluster of it: its number, from 1. 0 for this one.
     u32 launch_of(u32 cluster) const {
-        for (u32 n = 0; n < in_flight_.size(); ++n)
-            if (cluster <= in_flight_[n].last) return n + 1;
-        return 0;
+        const auto at = std::ranges::lower_bound(in_flight_, cluster, {}, &InFlight::last);
+        return at == in_flight_.end() ? 0 : static_cast<u32>(at - in_flight_.begin()) + 1;
     }
     bool follows_others() const { return !in_flight_.empty(); }
     // The number of a launch that launch_of has given, if it may run beside this one, in another stream; else 0.
@@ -139,6 +145,11 @@ struct Machine {
 private:
     void begin();
     void begin_beside();
+    void begin_below();
+    // Whether the grid that runs is one that a kernel has launched.
+    bool runs_below() const;
+    void forget_launches();
+    void run_one();
     void tell(Finding f);
     void collect_findings();
 
@@ -148,17 +159,20 @@ private:
         u16 last;
         u32 number;
         std::vector<u32> complete;
+        std::vector<u32> below{};  // of the last grid of a launch: those of its grids that came before
     };
     bool is_beside(u32 number) const { return std::ranges::find(launch->beside, number) != launch->beside.end(); }
 
     std::vector<InFlight> in_flight_;
     // Indices of in_flight_, from 1: complete when this launch begins, and when it waits or has ended.
     std::vector<u32> at_start_, complete_;
+    std::vector<u32> below_;  // grids of this launch that came before the one that is running
     bool triggered_ = false, dependent_ = false, waited_ = false;
     bool triggered_late_ = false;  // by a CTA that knew then that what it depends on is complete
     u32 launched_ = 0;             // the number of this launch
 
     u16 number_ = 0;
+    u32 next_grid_ = 0;                           // of the tree
     std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters
 };
 

@@ -1,4 +1,5 @@
 // The nanobind face of the core: programs in, launches run, findings out.
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
@@ -6,7 +7,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
+#include <memory>
+
 #include "machine/grid/grid.hpp"
+#include "machine/grid/grid_tree.hpp"
 #include "machine/machine.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
@@ -88,15 +93,7 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 
 u64 add_image(Machine& m, const nb::bytes& image) { return m.global.images().add(records<Image>(image).at(0)); }
 
-nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
-             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
-             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps) {
-    Launch launch{grid,         block,       cluster,  dynamic_shared, records<u8>(params), workspace,
-                  programmatic, first_plane, overlaps, number,         std::move(beside)};
-    {
-        nb::gil_scoped_release release;
-        m.run(program, launch);
-    }
+nb::list findings_of(const Machine& m) {
     nb::list out;
     for (const Finding& f : m.launch_findings.list()) {
         nb::dict d;
@@ -112,6 +109,53 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
         out.append(d);
     }
     return out;
+}
+
+nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
+             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
+             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps) {
+    Launch launch{grid,         block,       cluster,  dynamic_shared, records<u8>(params), workspace,
+                  programmatic, first_plane, overlaps, number,         std::move(beside)};
+    {
+        nb::gil_scoped_release release;
+        m.run(program, launch);
+    }
+    return findings_of(m);
+}
+
+// The grid that `next_grid` has told.
+nb::list run_next(Machine& m, const Program& program) {
+    {
+        nb::gil_scoped_release release;
+        m.run_next(program);
+    }
+    return findings_of(m);
+}
+
+// As CUDA C++ has it, of a name that its compiler has made.
+std::string readable(const std::string& name) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> made(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                           std::free);
+    return made ? made.get() : name;
+}
+
+// Forgets the kernels that an earlier launch might launch.
+void begin_kernels(Machine& m, const std::string& host) {
+    m.tree->kernels.clear();
+    m.tree->host = readable(host);
+}
+
+void add_kernel(Machine& m, u64 address, const std::string& name, u32 param_bytes, u32 max_threads,
+                std::array<u32, 3> required_block, u32 shared_static, u32 most_shared, std::string refused) {
+    m.tree->kernels[address] = {readable(name), param_bytes, max_threads,       required_block,
+                                shared_static,  most_shared, std::move(refused)};
+}
+
+nb::tuple running_grid(const Machine& m) {
+    const DeviceGrid& grid = m.tree->at(m.tree->running());
+    return nb::make_tuple(m.tree->name_of(grid), m.tree->name_of(m.tree->at(grid.parent)), grid.launch.grid,
+                          grid.launch.block);
 }
 
 u32 resident_clusters(const Machine& m, const Program& program, std::array<u32, 3> block, std::array<u32, 3> cluster,
@@ -161,6 +205,7 @@ nb::dict stats_of(const Machine& m) {
     PTXM_CLASSES(PTXM_COUNT)
 #undef PTXM_COUNT
     d["threads"] = m.stats.threads;
+    d["grids"] = m.tree->size();
     d["seconds"] = m.stats.seconds;
     d["product_seconds"] = m.stats.product_seconds;
     if (m.interleaving) {
@@ -403,6 +448,11 @@ NB_MODULE(_core, module) {
     module.attr("SYNTAX") = syntax;
     module.attr("TYPES") = types;
     module.attr("WIDTHS") = widths;
+    nb::dict device_calls;
+#define PTXM_NAME(name) add_name(device_calls, #name, DeviceCall::name);
+    PTXM_DEVICE_CALLS(PTXM_NAME)
+#undef PTXM_NAME
+    module.attr("DEVICE_CALLS") = device_calls;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;
@@ -466,6 +516,17 @@ NB_MODULE(_core, module) {
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
              nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"))
+        .def("next_grid", &Machine::next_grid)
+        .def("run_next", &run_next, nb::arg("program"))
+        .def_prop_ro("running_grid", &running_grid)
+        .def("begin_kernels", &begin_kernels, nb::arg("host"))
+        .def("add_kernel", &add_kernel, nb::arg("address"), nb::arg("name"), nb::arg("param_bytes"),
+             nb::arg("max_threads"), nb::arg("required_block"), nb::arg("shared_static"), nb::arg("most_shared"),
+             nb::arg("refused"))
+        .def("set_attribute", [](Machine& m, u32 attribute, u32 value) { m.tree->attributes[attribute] = value; })
+        .def_prop_rw(
+            "pending_limit", [](const Machine& m) { return m.tree->most_pending; },
+            [](Machine& m, u32 launches) { m.tree->most_pending = launches; })
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fmha.emulator.decode.builder import width_of
+from fmha.emulator.decode.builder import function_address, width_of
+from fmha.emulator.decode.control.device_runtime import REFUSED, STEPS, at_call, with_runtime
 from fmha.emulator.decode.control.frames import (
     STACK,
     STACK_BYTES,
@@ -64,6 +65,7 @@ _BUILTINS = {
     "__assertfail": _Builtin("%assertfail", ("b64", "b64", "b32", "b64")),  # those that are used
     "malloc": _Builtin("%malloc", ("b64",), "b64"),
     "free": _Builtin("%free", ("b64",)),
+    **{f"__fmha_{name}": _Builtin(f"%device.{name}", *step) for name, step in STEPS.items()},
 }
 
 
@@ -205,8 +207,9 @@ class _Inliner:
 
     def _callee(self, at: Instruction, name: str) -> Function:
         if not self._defined(name):
-            raise PtxError(f"call of {name}, which has no body and is not modelled", at.line, at.text)
-        return self.module.functions[name]
+            why = REFUSED.get(name, "which has no body and is not modelled")
+            raise PtxError(f"call of {name}, {why}", at.line, at.text)
+        return at_call(self.module.functions[name], at)
 
     def _indirect(
         self, function: Function, at: Instruction, call: CallOperands, names: _Names, active: tuple[str, ...], site: str
@@ -474,6 +477,14 @@ def _address_taken(module: Module) -> Iterator[str]:
                         yield name
     for variable in module.variables.values():
         yield from (r.symbol for r in variable.relocations if r.symbol in module.functions)
+
+
+def launchable(module: Module) -> dict[int, Function]:
+    """The kernels that others may launch, by their addresses: those whose address is taken, and those of the device
+    runtime."""
+    module = with_runtime(module)
+    taken = [module.functions[name] for name in dict.fromkeys(_address_taken(module))]
+    return {function_address(module, f.name): f for f in taken if f.is_entry and f.defined}
 
 
 def _named(operand: Operand) -> Iterator[str]:

@@ -157,8 +157,9 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
 
 Status one(int device) { return device == 0 ? kSuccess : kInvalidDevice; }
 
-constexpr int kHeapSize = 2;
-const std::map<int, std::size_t> kLimits{{0, 1024}, {1, 8650752}, {kHeapSize, 8 << 20}, {4, 2048}, {5, 64}, {6, 0}};
+constexpr int kHeapSize = 2, kPendingLaunches = 4;
+const std::map<int, std::size_t> kLimits{{0, 1024}, {1, 8650752}, {kHeapSize, 8 << 20}, {kPendingLaunches, 2048},
+                                         {5, 64},   {6, 0}};
 
 std::map<int, std::size_t>& limits() {
     static auto* all = new std::map<int, std::size_t>(kLimits);
@@ -252,9 +253,9 @@ FMHA_EXPORT Status cudaDeviceGetLimit(std::size_t* out, int limit) {
 FMHA_EXPORT Status cudaDeviceSetLimit(int limit, std::size_t value) {
     auto it = limits().find(limit);
     if (it == limits().end()) return noted(kUnsupportedLimit);
-    const Status status = limit == kHeapSize
-                              ? on_device([&](Process& p) { return p.ask(Request("heap").integer(value)).status; })
-                              : kSuccess;
+    const char* const asked = limit == kHeapSize ? "heap" : limit == kPendingLaunches ? "pending" : nullptr;
+    const Status status =
+        asked ? on_device([&](Process& p) { return p.ask(Request(asked).integer(value)).status; }) : kSuccess;
     if (!status) it->second = value;
     return status;
 }

@@ -211,8 +211,9 @@ namespace {
 struct Wrapper {  // what __cudaRegisterFatBinary is given
     int magic, version;
     const char* image;
-    void* unused;
+    const char* const* units;  // of version 2, and a null behind them: what -rdc=true has compiled apart
 };
+constexpr int kLinked = 2;
 
 std::size_t fat_binary_size(const char* image) {
     std::uint16_t header = 0;
@@ -232,8 +233,16 @@ FMHA_EXPORT void** __cudaRegisterFatBinary(void* given) {
     Process& p = Process::the();
     std::lock_guard lock(p.mutex);
     auto* module = new Module;
-    module->image = static_cast<const Wrapper*>(given)->image;
-    module->size = fat_binary_size(static_cast<const Wrapper*>(given)->image);
+    const auto& wrapper = *static_cast<const Wrapper*>(given);
+    module->image = wrapper.image;
+    module->size = fat_binary_size(wrapper.image);
+    // What the device linker has made of them is machine code: the emulator links them itself.
+    if (wrapper.version == kLinked) {
+        for (const char* const* unit = wrapper.units; *unit; ++unit)
+            module->own.insert(module->own.end(), *unit, *unit + fat_binary_size(*unit));
+        module->image = module->own.data();
+        module->size = module->own.size();
+    }
     p.modules.insert(module);
     return reinterpret_cast<void**>(module);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iterator>
 
+#include "machine/grid/grid_tree.hpp"
 #include "machine/machine.hpp"
 #include "order/history/linear_history.hpp"
 
@@ -176,6 +177,9 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     w.clocks.cluster = cluster.number;
     if (const auto& complete = cluster.machine->complete_at_start(); !complete.empty())
         w.clocks.learn_launches(complete);
+    // What the thread that launched the grid had done, and knew.
+    if (const Machine& m = *cluster.machine; m.tree)
+        if (const auto& known = m.tree->at(m.tree->running()).known) w.clocks.acquire(*known);
     w.clocks.by_lane = cluster.machine->checks && cluster.machine->profile == Profile::strict;
     w.time = index;
     fill_constants(w, program, launch);

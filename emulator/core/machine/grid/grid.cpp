@@ -44,7 +44,8 @@ public:
     explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m.multiprocessors, *m.program, *m.launch)) {}
 
     void run() {
-        u64 progress = 0;  // instruction count at the end of the last turn that was not only polling
+        u64 progress =
+            m_.stats.warp_instructions;  // instruction count at the end of the last turn that was not only polling
         while (fill()) {
             const std::size_t turn = pick();
             Cluster& cluster = *resident_[turn];
@@ -60,6 +61,7 @@ public:
             if (m_.schedule == Schedule::pct) let_go_on(cluster, ended);
             switch (ended) {
                 case Progress::failed:
+                    m_.failed = true;
                     report_deadlock({&resident_[turn], 1}, "deadlock");
                     if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
                     return;
@@ -83,6 +85,7 @@ public:
             }
             const bool idle = resident_.size() >= kManyClusters && idle_ > kLivelockTurns * resident_.size();
             if (idle || m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
+                m_.failed = true;
                 report_deadlock(resident_, "livelock");
                 if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
                 return;
@@ -172,6 +175,7 @@ void run_grid(Machine& m) {
     try {
         grid.run();
     } catch (const Fault& fault) {
+        m.failed = true;
         const Warp* w = m.running;
         m.report(w, fault.rule, fault.what(), w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
     }

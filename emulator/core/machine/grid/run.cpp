@@ -1,8 +1,10 @@
 // The run of a launch to its end.
 #include <chrono>
 #include <numeric>
+#include <utility>
 
 #include "machine/grid/grid.hpp"
+#include "machine/grid/grid_tree.hpp"
 #include "machine/grid/threads.hpp"
 #include "machine/machine.hpp"
 #include "timing/recorder.hpp"
@@ -16,36 +18,64 @@ constexpr u32 kMostNumbers = 0x8000;
 }  // namespace
 
 void Machine::begin() {
-    launch_findings.clear();
-    told_.clear();
     stats = Stats{};
-    findings = nullptr;
-    running = nullptr;
+    failed = false;
     tensor_columns = 0;
     random.seed(seed);
     search.begin(random);
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
+    if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, launched_, std::move(complete_)});
+        in_flight_.push_back({number_, launched_, std::move(complete_), std::exchange(below_, {})});
         if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();
     } else {
-        in_flight_.clear();
-        at_start_.clear();
-        number_ = 0;
-        global.forget_shadows();
-        sync.clear();
-        map_fences.clear();
+        forget_launches();
     }
     complete_ = at_start_;
     launched_ = launch->number;
     triggered_ = waited_ = triggered_late_ = false;
 }
 
+// Nothing is in flight.
+void Machine::forget_launches() {
+    in_flight_.clear();
+    at_start_.clear();
+    complete_.clear();
+    below_.clear();
+    number_ = 0;
+    global.forget_shadows();
+    sync.clear();
+    map_fences.clear();
+}
+
+bool Machine::runs_below() const { return tree && tree->running(); }
+
+// A grid of the tree, behind another.
+void Machine::begin_below() {
+    const DeviceGrid& grid = tree->at(next_grid_);
+    std::vector<u32> complete = tree->complete_before(next_grid_);
+    const bool alone = !triggered_ && !tree->at(0).launch.overlaps && complete.size() == in_flight_.size() + 1;
+    if (alone || number_ >= kMostNumbers) {
+        forget_launches();
+        tree->forget();
+    } else {
+        in_flight_.push_back({number_, launched_, {}});
+        below_.push_back(static_cast<u32>(in_flight_.size()));
+        global.keep_written();
+        at_start_ = std::move(complete);
+    }
+    tree->start(next_grid_, *program, static_cast<u32>(in_flight_.size()) + 1);
+    tree->at(next_grid_).complete = at_start_;
+    launch = &grid.launch;
+    dependent_ = false;
+}
+
 // The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
 void Machine::trigger(Warp& w) {
+    if (runs_below()) return;  // a grid that a kernel has launched has no dependents
     triggered_ = true;
     triggered_late_ |= !w.cta->triggered && waited_ && w.clocks.knows_launch(static_cast<u32>(in_flight_.size()));
     w.cta->triggered = true;
@@ -63,9 +93,10 @@ void Machine::begin_beside() {
 }
 
 const std::vector<u32>& Machine::wait_for_launches() {
+    if (runs_below()) return at_start_;
     if (dependent_ && !waited_ && !in_flight_.empty()) {
-        const auto& before = in_flight_.back().complete;
-        complete_.insert(complete_.end(), before.begin(), before.end());
+        for (const auto* before : {&in_flight_.back().complete, &in_flight_.back().below})
+            complete_.insert(complete_.end(), before->begin(), before->end());
         complete_.push_back(static_cast<u32>(in_flight_.size()));
         waited_ = true;
     }
@@ -75,14 +106,37 @@ const std::vector<u32>& Machine::wait_for_launches() {
 void Machine::run(const Program& p, const Launch& l) {
     program = &p;
     launch = &l;
-    executed.assign(watched ? p.insts.size() : 0, 0);
     begin();
+    tree->begin(l, p, at_start_);
+    tree->at(0).in_flight = static_cast<u32>(in_flight_.size()) + 1;
+    run_one();
+    launch = &tree->at(0).launch;
+}
+
+u64 Machine::next_grid() {
+    const std::optional<u32> next = failed ? std::nullopt : tree->next(schedule, random);
+    next_grid_ = next.value_or(0);
+    return next ? tree->at(*next).kernel : 0;
+}
+
+void Machine::run_next(const Program& p) {
+    program = &p;
+    begin_below();
+    run_one();
+}
+
+void Machine::run_one() {
+    launch_findings.clear();
+    told_.clear();
+    findings = nullptr;
+    running = nullptr;
+    executed.assign(watched ? program->insts.size() : 0, 0);
     recorder = recorded.empty() ? nullptr
                                 : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()),
                                                              std::set(glimpsed.begin(), glimpsed.end()));
     const auto start = std::chrono::steady_clock::now();
     if (recorder || !run_side_by_side(*this)) {
-        GridCursor grid(l);
+        GridCursor grid(*launch);
         cursor = &grid;
         run_grid(*this);
         cursor = nullptr;
@@ -90,7 +144,8 @@ void Machine::run(const Program& p, const Launch& l) {
     running = nullptr;
     findings = nullptr;
     collect_findings();
-    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    tree->end(global);
+    stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace ptxm

@@ -48,6 +48,7 @@
 // docs/understand/order.md states what orders what, and what the lenient profile lets pass.
 #include "order/conflicts/conflicts.hpp"
 
+#include "machine/grid/grid_tree.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "order/conflicts/conflict_messages.hpp"
@@ -131,7 +132,8 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     const bool unfenced = (who.write || kind == AgentKind::cp_async) && machine_of(w).profile == Profile::lenient;
     const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !unfenced;
     if (earlier.cluster != who.cluster) {
-        if (const u32 launch = machine_of(w).launch_of(earlier.cluster)) return w.clocks.knows_launch(launch);
+        if (const u32 launch = machine_of(w).launch_of(earlier.cluster); launch && w.clocks.knows_launch(launch))
+            return true;
         return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
     }
     const bool unordered_within =
@@ -293,6 +295,19 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
                    describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
                    say.place(where).c_str(), number, c.earlier_was_write ? "writes" : "reads"),
             pc);
+        return;
+    }
+    const u32 launch = in_flight ? m.launch_of(c.earlier->cluster) : 0;
+    if (const DeviceGrid* const grid = in_flight ? m.tree->of_launch(launch) : nullptr) {
+        if (m.findings->seen("grid-race", pc, other)) return;
+        const Wording say(true);
+        m.report(&w, "grid-race",
+                 format("%s %s %s, which %s %s at PTX line %u: %s", describe_agent(*w.cta->cluster, who.agent).c_str(),
+                        who.write ? "writes" : "reads", say.place(where).c_str(), m.tree->name_of(*grid).c_str(),
+                        c.earlier_was_write ? "writes" : "reads", grid->program->insts[c.earlier->pc].line,
+                        m.tree->is_above(*grid) ? "that is not ordered before its launch of this grid"
+                                                : "no stream and no event orders the two grids"),
+                 pc);
         return;
     }
     if (in_flight) {
@@ -459,7 +474,9 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
         shadow.pasts(), who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            if (w.clocks.by_lane && c.earlier && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
+            // The agents of another cluster have numbers of their own: nobody tells its lanes apart.
+            const bool by_lane = w.clocks.by_lane && c.earlier && c.earlier->cluster == who.cluster;
+            if (by_lane && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
             report_linear(w, c, who, proxy, [&] {
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });

@@ -1,0 +1,126 @@
+"""The grids that kernels launch: what the machine has to know beforehand, and the run of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from fmha.emulator import _core
+from fmha.emulator.decode import Decoded, launchable
+from fmha.emulator.ptx import Function, Module, PtxError
+from fmha.emulator.report import Finding, findings_of
+
+Printed = tuple[tuple[bool, bytes], ...]
+# What cudaDeviceGetAttribute tells a kernel, by cudaDeviceAttr: what an H200 and a B200 have in common.
+_ATTRIBUTES = {
+    1: 1024,  # threads a block
+    2: 1024,
+    3: 1024,
+    4: 64,
+    5: 2**31 - 1,  # blocks a grid
+    6: 65535,
+    7: 65535,
+    8: 49152,  # shared memory a block
+    10: 32,  # lanes
+    12: 65536,  # registers a block
+    39: 2048,  # threads a multiprocessor
+    81: 233472,  # shared memory a multiprocessor
+    82: 65536,
+    97: 232448,  # shared memory a block that asks for more
+    106: 32,  # blocks a multiprocessor
+}
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+
+
+class Declared(Protocol):
+    """What a kernel's directives say, as device.Entry has it."""
+
+    @property
+    def param_bytes(self) -> int: ...
+    @property
+    def max_threads(self) -> int | None: ...
+    @property
+    def required_block(self) -> tuple[int, int, int] | None: ...
+    @property
+    def required_cluster(self) -> tuple[int, int, int] | None: ...
+    @property
+    def explicit_cluster(self) -> bool: ...
+
+
+def tell_device(machine: _core.Machine) -> None:
+    for attribute, value in _ATTRIBUTES.items():
+        machine.set_attribute(attribute, value)
+
+
+def tell_kernels(
+    machine: _core.Machine,
+    module: Module,
+    host: str,
+    declared: Callable[[Function], Declared],
+    decode: Callable[[str], Decoded],
+    most_shared: int,
+) -> None:
+    """Before a launch of `host`. Of a kernel that is not modelled the reason is told where it is launched."""
+    arch = int("".join(c for c in module.target if c.isdigit()))
+    machine.set_attribute(_MULTIPROCESSORS, machine.multiprocessors)
+    machine.set_attribute(_MAJOR, arch // 10)
+    machine.set_attribute(_MINOR, arch % 10)
+    machine.begin_kernels(host)
+    for address, function in launchable(module).items():
+        entry, static, refused = declared(function), 0, ""
+        try:
+            static = decode(function.name).shared_static
+        except PtxError as error:
+            refused = str(error)
+        if entry.required_cluster or entry.explicit_cluster:
+            refused = "how clusters are launched from the device, no manual says"
+        machine.add_kernel(
+            address,
+            function.name,
+            entry.param_bytes,
+            min(entry.max_threads or 1024, 1024),
+            entry.required_block or (0, 0, 0),
+            static,
+            most_shared,
+            refused,
+        )
+
+
+class Below:
+    """The grids below one that the host has launched. `ran` is told each kernel's name once a grid of it has run."""
+
+    def __init__(
+        self,
+        machine: _core.Machine,
+        module: Module,
+        decode: Callable[[str], Decoded],
+        ran: Callable[[str], None],
+    ) -> None:
+        self._machine = machine
+        self._names = {address: function.name for address, function in launchable(module).items()}
+        self._decode = decode
+        self._ran = ran
+
+    def run(self, findings: tuple[Finding, ...], printed: Printed) -> tuple[tuple[Finding, ...], Printed]:
+        """Runs them to their end, or to the first fault. Takes what the host's grid has found and printed, and adds to
+        it; what grids of one kernel find at one place is one finding."""
+        found = list(findings)
+        at: dict[tuple[object, ...], int] = {}
+        text = [*printed]
+        while address := self._machine.next_grid():
+            name = self._names[address]
+            decoded = self._decode(name)
+            raw = self._machine.run_next(decoded.program)
+            self._ran(name)
+            text += self._machine.printed
+            for finding in findings_of(decoded.sources, raw):
+                key = (name, finding.rule, finding.place, finding.other)
+                if key in at:
+                    found[at[key]] = replace(found[at[key]], count=found[at[key]].count + finding.count)
+                    continue
+                at[key] = len(found)
+                kernel, parent, grid, block = self._machine.running_grid
+                where = f"in {kernel}, launched by {parent} with grid {grid} and block {block}"
+                found.append(replace(finding, details=(*finding.details, (None, where))))
+        return tuple(found), tuple(text)
