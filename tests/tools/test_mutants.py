@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import shutil
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,13 +19,17 @@ import pytest
 from fmha.harness.config import Matrix, load
 from fmha.harness.errors import ExitCode
 from fmha.harness.judge import CORE
+from fmha.harness.worker.compilers.build import hash_sources
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.configuration import parse_id
+from fmha.harness.worker.protocol import BuildResult, Variant
+from fmha.harness.worker.recipe import flags
 from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, page
 from tools.mutants.__main__ import default_runs
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, part_of, run, run_cases
-from tools.mutants.examine import Examination, Suite, copy_kernel
+from tools.mutants.examine import Examination, Suite, compile_ptx, copy_kernel
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +69,31 @@ def sample() -> list[Mapping[str, Any]]:
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
     return load(ROOT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(build_cache: Path) -> Iterator[None]:
+    """nvcc compiles the same sources for the same variant once for all tests of this file, in whichever worker: the
+    kernel as it is ten times otherwise. What it refuses is not kept."""
+    folder = build_cache.with_name("mutants")
+
+    def once(root: Path, variant: Variant, target: Path) -> BuildResult:
+        facts = (hash_sources(root), variant.name, find_nvcc().version, *flags(variant))
+        kept = folder / f"{sha256(repr(facts).encode()).hexdigest()}.ptx"
+        if kept.exists():
+            shutil.copyfile(kept, target)
+            return BuildResult(variant, str(target), "", None, "", "", (), 0.0, cached=True)
+        built = compile_ptx(root, variant, target)
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        shutil.copyfile(target, partial)
+        partial.rename(kept)
+        return built
+
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("examine", "campaign"):
+            patch.setattr(f"tools.mutants.{user}.compile_ptx", once)
+        yield
 
 
 def plan(matrix: Matrix, *names: str, seconds: float = 60.0, others: tuple[Suite, ...] = ()) -> Plan:
