@@ -324,7 +324,7 @@ IN_FEW_PLACES = {
         "cosine",
     ),
     "on sm_90a no anchor from very negative logits": (
-        "sm90-anchors-first-tile",
+        "sm90-own-anchors-first-tile",
         "hd64_t33_sk1408_data-steps",
         "gate",
         "nonfinite_mismatches",
