@@ -14,7 +14,8 @@ endif
 
 PYTHON ?=
 # loadgroup: tests that share an expensive fixture name a group and go to one worker. Four: those of the remote hosts mostly wait.
-PYTEST_ARGS ?= -n 4 --dist loadgroup
+# Their order is that of tests/conftest.py.
+PYTEST_ARGS ?= -n 4 --dist loadgroup --no-loadscope-reorder
 ARGS ?=
 
 VENV := .venv
