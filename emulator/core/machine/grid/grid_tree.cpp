@@ -54,7 +54,7 @@ u64 GridTree::parameters(Warp& w, u32 lane, u64 kernel, const std::array<u32, 3>
         throw Fault("device-runtime",
                     format("launch of %s: %u grids are launched and not complete, with those that have launched them: "
                            "more are not modelled",
-                           known->second.name.c_str(), kMostIncomplete));
+                           known->second.name.c_str(), static_cast<u32>(pending())));
     if (fail(w, lane, check(known->second, grid, block, shared)) != DeviceError::success) return 0;
     const std::array<u32, 3>& cluster = known->second.cluster;
     for (u32 d = 0; d < 3; ++d)

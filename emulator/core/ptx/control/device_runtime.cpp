@@ -40,7 +40,8 @@ Flow each_lane(Warp& w, const Inst& i, u32 mask, Step step) {
 // What else there is to say of an error of a launch.
 const char* why(DeviceError error) {
     switch (error) {
-        case DeviceError::invalid_value: return ": a stream that no thread of this grid has made, or parameters of no launch";
+        case DeviceError::invalid_value:
+            return ": a stream that no thread of this grid has made, or parameters of no launch";
         default: return "";
     }
 }
