@@ -106,6 +106,7 @@ class Machine:
         param_bytes: int,
         max_threads: int,
         required_block: tuple[int, int, int],
+        cluster: tuple[int, int, int],
         shared_static: int,
         most_shared: int,
         refused: str,

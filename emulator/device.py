@@ -47,6 +47,7 @@ PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_DEPTH = 32  # of a race that pct looks for
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
+SHARED_UNASKED = 49152  # what a launch may have of it with no permission
 _PORTABLE_STATIC_SHARED = 49152
 _STATIC_SHARED = {"sm_120a": 101376, "sm_121a": 101376}  # as ptxas 13.0 has it
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
@@ -223,6 +224,7 @@ class Device:
         self._waivers = tuple(waivers)
         self._symbols: dict[Module, dict[str, int]] = {}
         self._executed: dict[tuple[Module, str], bytes] = {}
+        self._dynamic_shared: dict[tuple[Module, str], int] = {}  # that launches from the device may have
         self._workspace: Buffer | None = None  # of cooperative launches
         if sampled and timing is None:
             raise ValueError("sampled is for a device with timing")
@@ -262,12 +264,23 @@ class Device:
 
     @property
     def pending_launches(self) -> int:
-        """How many grids of kernels may be incomplete, cudaLimitDevRuntimePendingLaunchCount: 2048 at first."""
+        """What kernels are told of cudaLimitDevRuntimePendingLaunchCount: 2048 at first. More launches are no error,
+        as an H200 has it."""
         return self._machine.pending_limit
 
     @pending_launches.setter
     def pending_launches(self, grids: int) -> None:
         self._machine.pending_limit = grids
+
+    def permit_dynamic_shared(self, module: Module, entry: str, nbytes: int) -> None:
+        """So much dynamic shared memory may launches of `entry` from the device have, as the host sets
+        cudaFuncAttributeMaxDynamicSharedMemorySize; at first it is 48 KiB with the static part. `launch` asks for no
+        permission. LaunchError for more than a CTA has, and for an unknown entry."""
+        if entry not in module.entries:
+            raise _no_entry(module, entry)
+        if not 0 <= nbytes <= MAX_SHARED_BYTES:
+            raise LaunchError(f"{nbytes} bytes of shared memory; a CTA has {MAX_SHARED_BYTES}")
+        self._dynamic_shared[module, entry] = nbytes
 
     def reserve(self, nbytes: int) -> int:
         """Addresses that no other buffer gets, 256-byte aligned. There is memory where `back` puts some: a tensor may
@@ -374,7 +387,7 @@ class Device:
         """
         info = module.entries.get(entry)
         if info is None:
-            raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
+            raise _no_entry(module, entry)
         decoded = self._decode(module, entry)
         ctas, threads = _dim3("grid", grid), _dim3("block", block)
         _check_launch(module.target, info, decoded, ctas, threads, shared_bytes)
@@ -424,7 +437,11 @@ class Device:
             if self._machine.watched:
                 self._mark(module, name)
 
-        tell_kernels(self._machine, module.parsed, entry, _entry, decode, MAX_SHARED_BYTES)
+        def most_shared(name: str, static: int) -> int:
+            permitted = self._dynamic_shared.get((module, name))
+            return max(static, SHARED_UNASKED) if permitted is None else min(static + permitted, MAX_SHARED_BYTES)
+
+        tell_kernels(self._machine, module.parsed, entry, _entry, decode, most_shared)
         if "launch" not in steps:
             return None
         if self._architecture is not None:
@@ -541,6 +558,10 @@ class Device:
             if v.initializer:
                 self._machine.write(placed[v.name], _initial_bytes(v, module.parsed, placed))
         return placed
+
+
+def _no_entry(module: Module, entry: str) -> LaunchError:
+    return LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
 
 
 def _initial_bytes(v: Variable, module: ParsedModule, placed: Mapping[str, int]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +32,7 @@ _ATTRIBUTES = {
     106: 32,  # blocks a multiprocessor
 }
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+PORTABLE_CLUSTER = 8
 
 
 class Declared(Protocol):
@@ -59,9 +61,10 @@ def tell_kernels(
     host: str,
     declared: Callable[[Function], Declared],
     decode: Callable[[str], Decoded],
-    most_shared: int,
+    most_shared: Callable[[str, int], int],
 ) -> None:
-    """Before a launch of `host`. Of a kernel that is not modelled the reason is told where it is launched."""
+    """Before a launch of `host`. `most_shared` gives a CTA's shared memory, of a kernel and its static part. Of
+    a kernel that is not modelled the reason is told where it is launched."""
     arch = int("".join(c for c in module.target if c.isdigit()))
     machine.set_attribute(_MULTIPROCESSORS, machine.multiprocessors)
     machine.set_attribute(_MAJOR, arch // 10)
@@ -73,16 +76,20 @@ def tell_kernels(
             static = decode(function.name).shared_static
         except PtxError as error:
             refused = str(error)
-        if entry.required_cluster or entry.explicit_cluster:
-            refused = "how clusters are launched from the device, no manual says"
+        cluster = entry.required_cluster or (1, 1, 1)
+        if math.prod(cluster) > PORTABLE_CLUSTER:
+            refused = f"a cluster of {math.prod(cluster)} CTAs is not portable, and which error that is no manual says"
+        elif entry.explicit_cluster and not entry.required_cluster:
+            refused = "it is declared .explicitcluster, and a launch from the device gives no cluster dimensions"
         machine.add_kernel(
             address,
             function.name,
             entry.param_bytes,
             min(entry.max_threads or 1024, 1024),
             entry.required_block or (0, 0, 0),
+            cluster,
             static,
-            most_shared,
+            most_shared(function.name, static),
             refused,
         )
 

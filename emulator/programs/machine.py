@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator.decode import Decoded, uses_heap
-from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule
+from fmha.emulator.device import SHARED_UNASKED, Buffer, Device, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
+from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpus import GPUS, Gpu
 from fmha.emulator.programs.images import units_for
@@ -45,8 +46,6 @@ from fmha.emulator.timing.launch import Modelled
 Answer = tuple[int, Sequence[Field]]
 Keeping = Literal["whole", "sampled"]
 
-_PORTABLE_CLUSTER: Final = 8
-_SHARED_UNASKED: Final = 48 << 10
 _KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister", "cudaMallocArray")
 _HOST_KINDS: Final = range(1, 4)  # which the program has at hand
 
@@ -277,6 +276,12 @@ class Machine:
         self.device.pending_launches = fields.integer()
         yield from ()
 
+    def permit(self, fields: Fields) -> Iterator[Field]:
+        """cudaFuncAttributeMaxDynamicSharedMemorySize, for launches from the device."""
+        kernel = self._kernels[fields.integer() - 1]
+        self.device.permit_dynamic_shared(kernel.module, kernel.entry, fields.integer())
+        yield from ()
+
     # Modules
 
     def module(self, fields: Fields) -> Iterator[Field]:
@@ -423,14 +428,14 @@ class Machine:
         if entry.max_threads is not None and threads > entry.max_threads:
             raise refuse(INVALID_VALUE, f"{threads} threads a CTA; its bounds are {entry.max_threads}")
         static = self._decoded(kernel).shared_static
-        allowed = _SHARED_UNASKED - static if most_shared is None else most_shared
+        allowed = SHARED_UNASKED - static if most_shared is None else most_shared
         if shared > allowed:
             how = "" if most_shared is not None else ": cudaFuncAttributeMaxDynamicSharedMemorySize asks for more"
             raise refuse(INVALID_VALUE, f"{shared} bytes of dynamic shared memory, {allowed} are allowed{how}")
         dims = cluster or entry.required_cluster or (1, 1, 1)
         if any(n % c for n, c in zip(grid, dims, strict=True)):
             raise refuse(CLUSTER_SIZE, f"a grid of {grid} CTAs, no multiple of the cluster's {dims}")
-        if math.prod(dims) > _PORTABLE_CLUSTER and not non_portable:
+        if math.prod(dims) > PORTABLE_CLUSTER and not non_portable:
             why = f"a cluster of {math.prod(dims)} CTAs: cudaFuncAttributeNonPortableClusterSizeAllowed is not set"
             raise refuse(CLUSTER_SIZE, why)
         if cooperative and math.prod(grid) > math.prod(dims) * self.device.resident(
@@ -525,7 +530,7 @@ OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
         Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,
         Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
         Machine.heap,
-        Machine.pending,
+        Machine.pending, Machine.permit,
         Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
         Machine.texture, Machine.surface, Machine.destroy, Machine.tiled, Machine.im2col,
     )

@@ -33,7 +33,8 @@ LAUNCH: Mapping[str, Rule] = {
         "-",
         "A launch from the device failed: the kernel does not run. The message has the error that cudaGetLastError "
         "gives to the thread.",
-        "Look at the launch's dimensions, or at how many grids wait and how deep they nest.",
+        "Look at the launch's dimensions, its stream, and its shared memory: beyond 48 KiB the host has to permit it, "
+        "by cudaFuncAttributeMaxDynamicSharedMemorySize.",
         severity="warning",
     ),
     "device-runtime": fault(

@@ -118,9 +118,9 @@ extern "C" __global__ void wrong_launches(int* codes, int* out, int* zero) {
     codes[3 * t + 2] = cudaGetLastError();
 }
 
-extern "C" __global__ void deep(int* reached, int* code) {
+extern "C" __global__ void deep(int* reached, int* code, int left) {
     atomicAdd(reached, 1);
-    deep<<<1, 1>>>(reached, code);
+    if (left) deep<<<1, 1>>>(reached, code, left - 1);
     if (const int error = cudaGetLastError()) *code = error;
 }
 
@@ -129,13 +129,52 @@ extern "C" __global__ void count(int* n) { atomicAdd(n, 1); }
 extern "C" __global__ void many(int* n, int* failed) {
     for (int i = 0; i < 40; ++i) {
         count<<<1, 1>>>(n);
-        if (cudaGetLastError() == cudaErrorLaunchPendingCountExceeded) atomicAdd(failed, 1);
+        if (cudaGetLastError()) atomicAdd(failed, 1);
     }
 }
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) in_pairs(int* n) { atomicAdd(n, 1); }
-extern "C" __global__ void launch_pairs(int* n, int asked) {
-    if (asked) in_pairs<<<2, 1>>>(n);
+// Says where it is in a tree: its parent's digits and one of its own.
+extern "C" __global__ void branch(int path, int left) {
+    printf("%d ", path);
+    for (int i = 1; left && i <= 2; ++i) branch<<<1, 1, 0, cudaStreamFireAndForget>>>(10 * path + i, left - 1);
+}
+
+extern "C" __global__ void without_end() {
+    for (;;) count<<<1, 1>>>(nullptr);
+}
+
+extern "C" __global__ void with_dynamic(int* out) {
+    extern __shared__ char dynamic[];
+    unsigned bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    dynamic[bytes - 1] = 1;
+    *out = bytes;
+}
+extern "C" __global__ void launch_dynamic(int* out, int bytes, int* code) {
+    with_dynamic<<<1, 1, bytes>>>(out);
+    *code = cudaGetLastError();
+}
+
+// Each CTA of a pair gives what the other one has in its shared memory.
+extern "C" __global__ void __cluster_dims__(2, 1, 1) in_pairs(int* out) {
+    __shared__ int mine;
+    unsigned rank, address;
+    int got;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    mine = 10 * blockIdx.x;
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(address)
+        : "r"((unsigned)__cvta_generic_to_shared(&mine)), "r"(rank ^ 1));
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(got) : "r"(address) : "memory");
+    out[blockIdx.x] = got;
+    asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+}
+extern "C" __global__ void launch_pairs(int* out, int blocks) { in_pairs<<<blocks, 1>>>(out); }
+
+extern "C" __global__ void __cluster_dims__(16, 1, 1) in_sixteens(int* n) { atomicAdd(n, 1); }
+extern "C" __global__ void launch_sixteens(int* n, int asked) {
+    if (asked) in_sixteens<<<16, 1>>>(n);
 }
 
 // A loop by tail launches: longer than grids may nest.
@@ -285,10 +324,11 @@ extern "C" __global__ void facts(int* out) {
     out[13] = cudaStreamWaitEvent(cudaStreamFireAndForget, event, 0);
     out[14] = cudaStreamCreateWithFlags(&stream, cudaStreamDefault);
     out[15] = cudaGetLastError();
+    out[16] = cudaStreamCreateWithFlags(&stream, 2);
 }
 
 extern "C" __global__ void words() {
-    deep<<<1, 2048>>>(nullptr, nullptr);
+    deep<<<1, 2048>>>(nullptr, nullptr, 0);
     printf("%s: %s\n", cudaGetErrorName(cudaPeekAtLastError()), cudaGetErrorString(cudaGetLastError()));
 }
 

@@ -11,12 +11,13 @@ import pytest
 from fmha import emulator
 from fmha.emulator.report import Report
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.probes import launches
+from tests.probes.textures import compare
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.nvcc
 
-INVALID_VALUE, NO_MEMORY, INVALID_CONFIGURATION, TOO_DEEP, INVALID_DEVICE = 1, 2, 9, 65, 101
-INVALID_HANDLE = 400
+INVALID_VALUE, NO_MEMORY, INVALID_CONFIGURATION, INVALID_DEVICE = 1, 2, 9, 101
 SCHEDULES = ["realistic", "late", "random"]
 
 
@@ -76,12 +77,9 @@ def test_a_range_is_sorted_by_kernels_that_launch_themselves(module: emulator.Mo
     assert run.words(0) == sorted(values.tolist())
 
 
-def test_few_grids_wait_where_each_launches_two(module: emulator.Module) -> None:
-    """What a grid has launched runs before what stands behind that grid."""
-    values = np.random.default_rng(4).integers(-1000, 1000, 600).astype(np.int32)
-    run = Run(module)
-    run.device.pending_launches = 40
-    assert not run.launch("sort_range", 1, 1, run.array(values), 0, values.size - 1, 0).findings
+def test_what_a_grid_has_launched_runs_before_what_stands_behind_it(module: emulator.Module) -> None:
+    printed = Run(module).launch("branch", 1, 1, 1, 2).printed
+    assert b"".join(text for _, text in printed).split() == [b"1", b"11", b"111", b"112", b"12", b"121", b"122"]
 
 
 def escapes(size: int) -> np.ndarray:
@@ -118,37 +116,96 @@ def test_arguments_and_dimensions_arrive(module: emulator.Module) -> None:
 def test_launches_that_cannot_be_give_an_error_to_their_thread(module: emulator.Module) -> None:
     run = Run(module)
     report = run.launch("wrong_launches", 1, 9, run.unwritten(27), run.array(ints(1)), run.array(ints(1)))
-    expected = [INVALID_CONFIGURATION] * 6 + [INVALID_VALUE, 0, INVALID_HANDLE]
+    expected = [INVALID_CONFIGURATION] * 7 + [0, INVALID_VALUE]
     assert [run.words(0)[3 * t : 3 * t + 3] for t in range(9)] == [[code, code, 0] for code in expected]
     assert run.words(1) == [1]  # thread 7's
     assert rules(report) == {"device-launch"}
     assert report.ok  # a warning: the program may look at the error
 
 
-def test_grids_nest_24_deep(module: emulator.Module) -> None:
+def test_grids_nest_deeper_than_cuda_documents(module: emulator.Module) -> None:
     run = Run(module)
-    report = run.launch("deep", 1, 1, run.array(ints(1)), run.array(ints(1)))
-    assert run.words(0) == [25]  # the host's and 24 below it
-    assert run.words(1) == [TOO_DEEP]
-    assert rules(report) == {"device-launch"}
+    report = run.launch("deep", 1, 1, run.array(ints(1)), run.array(ints(1)), 99)
+    assert (run.words(0), run.words(1)) == ([100], [0])
+    assert not report.findings
 
 
-@pytest.mark.parametrize(("limit", "failed"), [(2048, 0), (32, 8)])
-def test_so_many_launches_may_wait(module: emulator.Module, limit: int, failed: int) -> None:
+def test_a_limit_of_waiting_launches_is_told_and_holds_nothing_back(module: emulator.Module) -> None:
     run = Run(module)
-    run.device.pending_launches = limit
-    run.launch("many", 1, 1, run.array(ints(1)), run.array(ints(1)))
-    assert (run.words(0), run.words(1)) == ([40 - failed], [failed])
+    run.device.pending_launches = 32
+    assert not run.launch("many", 1, 1, run.array(ints(1)), run.array(ints(1))).findings
+    assert (run.words(0), run.words(1)) == ([40], [0])
+    run.launch("facts", 1, 1, run.unwritten(17))
+    assert run.words(2)[5] == 32
+
+
+def test_launches_without_an_end_are_refused_by_the_machine(module: emulator.Module) -> None:
+    (finding,) = Run(module).launch("without_end", 1, 32).findings
+    assert finding.rule == "device-runtime"
+    assert "65536 grids are launched and not complete" in finding.message
+
+
+def test_a_recursion_without_an_end_is_refused_by_the_machine(module: emulator.Module) -> None:
+    run = Run(module)
+    (finding,) = run.launch("deep", 1, 1, run.array(ints(1)), run.array(ints(1)), -1).findings
+    assert finding.rule == "device-runtime"
+    assert "launch of deep: 1024 launches lead from the host's grid to this one" in finding.message
+    assert run.words(0) == [1025]
+
+
+@pytest.mark.parametrize(
+    ("permitted", "size", "code"),
+    [
+        (None, 49152, 0),
+        (None, 49156, INVALID_CONFIGURATION),
+        (100000, 100000, 0),
+        (100000, 100004, INVALID_CONFIGURATION),
+    ],
+)
+def test_so_much_shared_memory_may_a_launch_have(
+    module: emulator.Module, permitted: int | None, size: int, code: int
+) -> None:
+    run = Run(module)
+    if permitted is not None:
+        run.device.permit_dynamic_shared(module, "with_dynamic", permitted)
+    run.launch("launch_dynamic", 1, 1, run.array(ints(1)), size, run.unwritten(1))
+    assert (run.words(0), run.words(1)) == ([0 if code else size], [code])
+
+
+def test_no_more_shared_memory_is_permitted_than_a_cta_has(module: emulator.Module) -> None:
+    with pytest.raises(emulator.LaunchError, match="232449 bytes of shared memory; a CTA has 232448"):
+        emulator.Device().permit_dynamic_shared(module, "with_dynamic", 232449)
+    with pytest.raises(emulator.LaunchError, match="no entry 'dynamics'; the module has sort_range"):
+        emulator.Device().permit_dynamic_shared(module, "dynamics", 1)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_clusters_are_launched(module: emulator.Module, schedule: str) -> None:
+    run = Run(module, schedule)
+    assert not run.launch("launch_pairs", 1, 1, run.unwritten(6), 6).findings
+    assert run.words(0) == [10, 0, 30, 20, 50, 40]
+
+
+def test_a_grid_that_clusters_do_not_divide_is_refused(module: emulator.Module) -> None:
+    (finding,) = (run := Run(module)).launch("launch_pairs", 1, 1, run.unwritten(4), 3).findings
+    assert finding.rule == "device-runtime"
+    assert "launch of in_pairs: a grid of 3 x 1 x 1 CTAs is no multiple of its cluster's 2 x 1 x 1" in finding.message
 
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_kernel_that_is_not_modelled_is_refused_where_it_is_launched(module: emulator.Module, asked: int) -> None:
-    report = (run := Run(module)).launch("launch_pairs", 1, 1, run.array(ints(1)), asked)
+    report = (run := Run(module)).launch("launch_sixteens", 1, 1, run.array(ints(1)), asked)
     assert rules(report) == ({"device-runtime"} if asked else set())
-    assert all("launch of in_pairs: how clusters are launched" in f.message for f in report.findings)
+    assert all("launch of in_sixteens: a cluster of 16 CTAs" in f.message for f in report.findings)
 
 
-def test_a_tail_launch_is_no_deeper(module: emulator.Module) -> None:
+def test_an_h200_gave_the_same_answers() -> None:
+    gpu = launches.read_h200()
+    assert (len(gpu), sum(map(len, gpu.values()))) == (32, 447)
+    assert list(map(str, compare(gpu, launches.run_here()))) == []
+
+
+def test_a_loop_of_tail_launches(module: emulator.Module) -> None:
     values = np.arange(32, dtype=np.int32)
     run = Run(module)
     report = run.launch("again", 1, 32, run.array(values), run.array(ints(1)), 60)
@@ -227,12 +284,12 @@ def test_copies_and_fills_are_ordered_like_launches(module: emulator.Module) -> 
 
 def test_the_device_says_what_it_is(module: emulator.Module) -> None:
     run = Run(module, multiprocessors=132)
-    report = run.launch("facts", 1, 1, run.unwritten(16))
+    report = run.launch("facts", 1, 1, run.unwritten(17))
     major = 9 if module.target == "sm_90a" else 10
     assert run.words(0) == [
         *(0, 1, 132, major, INVALID_DEVICE, 2048, 13000),
         *(0, 12, 0, NO_MEMORY),
-        *(INVALID_VALUE, INVALID_VALUE, INVALID_VALUE, INVALID_VALUE, INVALID_VALUE),
+        *(INVALID_VALUE, INVALID_VALUE, INVALID_VALUE, 0, INVALID_VALUE, INVALID_VALUE),
     ]
     assert not report.findings
 

@@ -234,12 +234,10 @@ int main() {
     }
     std::fflush(stdout);
     // Last, for the context may not survive them.
-#ifdef ON_GPU
     probe("open/clusters", 1, [=] { clusters<<<1, 1>>>(pair); });
     int ranks[2] = {};
     cudaMemcpy(ranks, pair, 8, cudaMemcpyDeviceToHost);
     std::printf("open/clusters/ranks %x %x\n", (unsigned)ranks[0], (unsigned)ranks[1]);
     std::fflush(stdout);
-#endif
     probe("open/errors/stream-handle", 3, [] { stream_handle<<<1, 1>>>(0); });
 }

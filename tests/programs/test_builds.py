@@ -65,11 +65,12 @@ __device__ int of_the_other(int);
 __global__ void of_the_other_unit(int* out, int value);
 __global__ void start(int* out) {
     printf("one, %d and %d\\n", scale, offset);
-    of_the_other_unit<<<2, 1>>>(out, of_the_other(5));
+    of_the_other_unit<<<2, 1, 100000>>>(out, of_the_other(5));
 }
 int main() {
     int *device, host[2] = {};
     cudaMalloc(&device, sizeof host);
+    cudaFuncSetAttribute(of_the_other_unit, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);
     start<<<1, 1>>>(device);
     cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost);
     std::printf("%d %d %s\\n", host[0], host[1], cudaGetErrorName(cudaGetLastError()));

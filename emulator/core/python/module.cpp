@@ -147,9 +147,10 @@ void begin_kernels(Machine& m, const std::string& host) {
 }
 
 void add_kernel(Machine& m, u64 address, const std::string& name, u32 param_bytes, u32 max_threads,
-                std::array<u32, 3> required_block, u32 shared_static, u32 most_shared, std::string refused) {
-    m.tree->kernels[address] = {readable(name), param_bytes, max_threads,       required_block,
-                                shared_static,  most_shared, std::move(refused)};
+                std::array<u32, 3> required_block, std::array<u32, 3> cluster, u32 shared_static, u32 most_shared,
+                std::string refused) {
+    m.tree->kernels[address] = {readable(name), param_bytes,   max_threads, required_block,
+                                cluster,        shared_static, most_shared, std::move(refused)};
 }
 
 nb::tuple running_grid(const Machine& m) {
@@ -521,12 +522,12 @@ NB_MODULE(_core, module) {
         .def_prop_ro("running_grid", &running_grid)
         .def("begin_kernels", &begin_kernels, nb::arg("host"))
         .def("add_kernel", &add_kernel, nb::arg("address"), nb::arg("name"), nb::arg("param_bytes"),
-             nb::arg("max_threads"), nb::arg("required_block"), nb::arg("shared_static"), nb::arg("most_shared"),
-             nb::arg("refused"))
+             nb::arg("max_threads"), nb::arg("required_block"), nb::arg("cluster"), nb::arg("shared_static"),
+             nb::arg("most_shared"), nb::arg("refused"))
         .def("set_attribute", [](Machine& m, u32 attribute, u32 value) { m.tree->attributes[attribute] = value; })
         .def_prop_rw(
-            "pending_limit", [](const Machine& m) { return m.tree->most_pending; },
-            [](Machine& m, u32 launches) { m.tree->most_pending = launches; })
+            "pending_limit", [](const Machine& m) { return m.tree->pending_limit; },
+            [](Machine& m, u32 launches) { m.tree->pending_limit = launches; })
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);

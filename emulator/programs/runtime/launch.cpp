@@ -158,8 +158,11 @@ Status set_attribute(Process& p, Function* function, int attribute, int value) {
             FunctionFacts facts;
             if (const Status status = facts_of(p, *function, facts)) return status;
             if (value < 0 || value > kMostShared - static_cast<int>(facts.shared_static)) return kInvalidValue;
-            function->max_dynamic_shared = value;
-            return kSuccess;
+            Request request("permit");
+            request.integer(function->id).integer(static_cast<unsigned>(value));
+            const Status status = p.ask(std::move(request)).status;
+            if (!status) function->max_dynamic_shared = value;
+            return status;
         }
         case kCarveout:
             if (value < -1 || value > 100) return kInvalidValue;

@@ -37,8 +37,7 @@ DeviceError GridTree::check(const DeviceKernel& kernel, const std::array<u32, 3>
     if (!within(grid, kMostGrid) || !within(block, kMostBlock)) return DeviceError::invalid_configuration;
     if (u64{block[0]} * block[1] * block[2] > kernel.max_threads) return DeviceError::invalid_configuration;
     if (kernel.required_block[0] && kernel.required_block != block) return DeviceError::invalid_configuration;
-    if (u64{kernel.shared_static} + shared > kernel.most_shared) return DeviceError::invalid_value;
-    if (pending() >= most_pending) return DeviceError::launch_pending_count_exceeded;
+    if (u64{kernel.shared_static} + shared > kernel.most_shared) return DeviceError::invalid_configuration;
     return DeviceError::success;
 }
 
@@ -51,7 +50,20 @@ u64 GridTree::parameters(Warp& w, u32 lane, u64 kernel, const std::array<u32, 3>
     }
     if (!known->second.refused.empty())
         throw Fault("device-runtime", "launch of " + known->second.name + ": " + known->second.refused);
+    if (pending() >= kMostIncomplete)
+        throw Fault("device-runtime",
+                    format("launch of %s: %u grids are launched and not complete, with those that have launched them: "
+                           "more are not modelled",
+                           known->second.name.c_str(), static_cast<u32>(pending())));
     if (fail(w, lane, check(known->second, grid, block, shared)) != DeviceError::success) return 0;
+    const std::array<u32, 3>& cluster = known->second.cluster;
+    for (u32 d = 0; d < 3; ++d)
+        if (grid[d] % cluster[d])
+            throw Fault(
+                "device-runtime",
+                format("launch of %s: a grid of %u x %u x %u CTAs is no multiple of its cluster's %u x %u x "
+                       "%u, and no manual says which error that is",
+                       known->second.name.c_str(), grid[0], grid[1], grid[2], cluster[0], cluster[1], cluster[2]));
     const u64 address = machine_of(w).global.allocate(std::max(known->second.param_bytes, 1u),
                                                       "the parameters of a launch of " + known->second.name);
     slots_[address] = {kernel, grid, block, shared};
@@ -69,9 +81,12 @@ DeviceError GridTree::launch(Warp& w, u32 lane, u64 parameters, u64 stream) {
     slots_.erase(found);
     const bool tail = stream == kTailLaunch, free = stream == kFireAndForget;
     Behind* const order = tail || free ? nullptr : stream_of(w, lane, stream);
-    if (!tail && !free && !order) return fail(w, lane, DeviceError::invalid_resource_handle);
+    if (!tail && !free && !order) return fail(w, lane, DeviceError::invalid_value);
     const DeviceGrid& parent = grids_[running_];
-    if (!tail && parent.depth == kMostDepth) return fail(w, lane, DeviceError::launch_max_depth_exceeded);
+    if (!tail && parent.depth == kMostDepth)
+        throw Fault("device-runtime",
+                    format("launch of %s: %u launches lead from the host's grid to this one, and more are not modelled",
+                           kernels.at(slot.kernel).name.c_str(), kMostDepth));
     const u32 id = size();
     DeviceGrid grid;
     grid.parent = running_;
@@ -80,6 +95,7 @@ DeviceError GridTree::launch(Warp& w, u32 lane, u64 parameters, u64 stream) {
     grid.kernel = slot.kernel;
     grid.launch.grid = slot.grid;
     grid.launch.block = slot.block;
+    grid.launch.cluster = kernels.at(slot.kernel).cluster;
     grid.launch.dynamic_shared = slot.shared;
     grid.launch.params = params;
     grid.launch.overlaps = true;
@@ -218,6 +234,7 @@ void GridTree::end(GlobalView& global) {
     slots_.clear();
     waiting_.insert(waiting_.begin(), grids_[running_].children.begin(), grids_[running_].children.end());
     grids_[running_].ended = true;
+    grids_[running_].known.reset();
     for (u32 id = running_; id && is_complete(id); id = grids_[id].parent) {
         grids_[grids_[id].parent].incomplete -= 1;
         outstanding_ -= 1;

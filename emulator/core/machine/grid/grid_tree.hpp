@@ -24,8 +24,6 @@ enum class DeviceError : u32 {
     invalid_value = 1,
     memory_allocation = 2,
     invalid_configuration = 9,
-    launch_max_depth_exceeded = 65,
-    launch_pending_count_exceeded = 69,
     invalid_device_function = 98,
     invalid_resource_handle = 400,
 };
@@ -42,8 +40,9 @@ struct DeviceKernel {
     u32 param_bytes = 0;
     u32 max_threads = 1024;
     std::array<u32, 3> required_block{};  // zeros where any will do
-    u32 shared_static = 0, most_shared = 0;
-    std::string refused{};  // why the machine does not run it
+    std::array<u32, 3> cluster{1, 1, 1};
+    u32 shared_static = 0, most_shared = 0;  // the latter: with what a launch adds
+    std::string refused{};                   // why the machine does not run it
 };
 
 struct DeviceGrid {
@@ -53,7 +52,7 @@ struct DeviceGrid {
     u64 kernel = 0;  // its address
     Launch launch;
     std::vector<u32> behind;               // grids of the same parent that are complete when it begins
-    std::shared_ptr<const Message> known;  // by the thread that launched it; null where that is forgotten
+    std::shared_ptr<const Message> known;  // by the thread that launched it; null once nobody asks
     std::vector<u32> children;
     const Program* program = nullptr;  // once it has begun
     bool ended = false;
@@ -64,7 +63,9 @@ struct DeviceGrid {
 
 class GridTree {
 public:
-    static constexpr u32 kMostDepth = 24;
+    // Ours, far beyond what programs have and a GPU was seen to do: a recursion without an end has one. Launches that
+    // lead from the host's grid to one, of which a tail launch is none, and grids that are not complete.
+    static constexpr u32 kMostDepth = 1024, kMostIncomplete = 1 << 16;
     static constexpr u64 kTailLaunch = 3, kFireAndForget = 4, kPerThread = 2, kLegacy = 1;
 
     // With the host's own grid alone.
@@ -111,8 +112,7 @@ public:
     std::string host;                               // the kernel that the host has launched
     std::unordered_map<u64, DeviceKernel> kernels;  // by their addresses
     std::unordered_map<u32, u32> attributes;        // of the device
-    // cudaLimitDevRuntimePendingLaunchCount: a grid counts until it is complete (cuda_runtime_api.h).
-    u32 most_pending = 2048;
+    u32 pending_limit = 2048;  // cudaLimitDevRuntimePendingLaunchCount: an H200 launches more without an error
 
 private:
     struct Slot {

@@ -40,10 +40,8 @@ Flow each_lane(Warp& w, const Inst& i, u32 mask, Step step) {
 // What else there is to say of an error of a launch.
 const char* why(DeviceError error) {
     switch (error) {
-        case DeviceError::launch_max_depth_exceeded: return ": 24 launches lead from the host's kernel to this one";
-        case DeviceError::invalid_resource_handle: return ": no stream that a thread of this grid has made";
-        case DeviceError::launch_pending_count_exceeded:
-            return ": as many grids are not complete as cudaLimitDevRuntimePendingLaunchCount allows";
+        case DeviceError::invalid_value:
+            return ": a stream that no thread of this grid has made, or parameters of no launch";
         default: return "";
     }
 }
@@ -133,7 +131,7 @@ Flow limit(Warp& w, const Inst& i, u32 mask) {
     return each_lane(w, i, mask, [&](GridTree& tree, u32, const Operands& o) {
         if (o.word(1) != kHeap && o.word(1) != kPending)
             throw Fault("device-runtime", format("cudaDeviceGetLimit of limit %u is not modelled", o.word(1)));
-        o.give(o.word(1) == kHeap ? machine_of(w).global.heap().limit : u64{tree.most_pending});
+        o.give(o.word(1) == kHeap ? machine_of(w).global.heap().limit : u64{tree.pending_limit});
     });
 }
 
