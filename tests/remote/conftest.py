@@ -90,8 +90,12 @@ class Client:
         return {item["id"]: item["status"] for item in record["configurations"]}
 
     def runs(self) -> list[Path]:
-        """The run directories on the host."""
-        return sorted(path for path in (self.home / "fmha" / "runs").glob("*") if (path / "job.json").exists())
+        """The run directories on the host, the oldest first: names tell only the second."""
+        found = []
+        for job in (self.home / "fmha" / "runs").glob("*/job.json"):
+            with contextlib.suppress(FileNotFoundError):  # a run that is just being removed
+                found.append((job.stat().st_mtime_ns, job.parent))
+        return [run for _, run in sorted(found)]
 
     def events(self, run: Path) -> list[dict[str, object]]:
         try:

@@ -93,9 +93,10 @@ def test_a_queued_run_is_cancelled_too(client: Client):
         first = client.detached()
         client.wait_for(started("hd64_t1_sk128"))
         second = client.detached()
-        client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+        queued = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+        assert queued.name == second
         assert client.run("cancel", second).returncode == 0
-        assert "held by run" in str(client.events(client.runs()[-1]))
+        assert "held by run" in str(client.events(queued))
     assert client.run("attach", first).returncode == 0
 
 
