@@ -171,6 +171,13 @@ def _each(row: Row, value: int, device: torch.device) -> torch.Tensor:
     return torch.full((row.batch,), value, dtype=torch.int32, device=device)
 
 
+def _paged(row: Row, device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
+    """Keys of a page, at which page each batch entry begins (int32 [batch + 1]), and all pages in order (int32)."""
+    page = page_of(row.s_k)
+    pages = row.s_k // page
+    return page, _steps(row.batch, pages, device), _steps(row.batch * pages - 1, 1, device)
+
+
 def _workspace(device: torch.device) -> torch.Tensor:
     return torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
 
@@ -179,9 +186,7 @@ def _workspace(device: torch.device) -> torch.Tensor:
 def _planned_paged(row: Row, graph: bool, device: torch.device) -> Any:
     """One plan and one workspace for all inputs of a row, as for the layers of a model."""
     flashinfer = importlib.import_module("flashinfer")
-    page = page_of(row.s_k)
-    pages = row.s_k // page
-    first, indices = _steps(row.batch, pages, device), _steps(row.batch * pages - 1, 1, device)
+    page, first, indices = _paged(row, device)
     last = _each(row, page, device)
     dtypes = {"q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
     sizes = (row.heads, row.kv_heads, row.head_dim, page)
@@ -231,9 +236,7 @@ def _flashinfer_ragged(row: Row, x: Inputs) -> Call:
 @lru_cache(maxsize=1)
 def _planned_mla(row: Row, positions: int, device: torch.device) -> Any:
     mla = importlib.import_module("flashinfer.mla")
-    page = page_of(row.s_k)
-    pages = row.s_k // page
-    first, indices = _steps(row.batch, pages, device), _steps(row.batch * pages - 1, 1, device)
+    page, first, indices = _paged(row, device)
     metadata = mla.MLAPlanMetadata.csr(_steps(row.batch, row.t, device), first, indices, _each(row, row.s_k, device))
     wrapper = mla.BatchMLAPagedAttentionWrapper(_workspace(device), backend="fa3")
     wrapper.plan(
