@@ -102,6 +102,8 @@ static int cluster() {
     for (int value : host) std::printf("%d ", value);
     CHECK(cudaOccupancyMaxActiveClusters(&most, neighbours, &config));
     std::printf("; %d clusters at a time\n", most);
+    tell("of no configuration", cudaOccupancyMaxActiveClusters(&most, neighbours, nullptr));
+    tell("the largest of none", cudaOccupancyMaxPotentialClusterSize(&most, neighbours, nullptr));
     attribute.val.clusterDim = {16, 1, 1};
     config.gridDim = 16;
     tell("16 CTAs", cudaLaunchKernelEx(&config, neighbours, out));

@@ -26,6 +26,8 @@ SAID = {
     ],
     "cluster": [
         "101 102 103 100 105 106 107 104 ; 1184 clusters at a time",
+        "of no configuration: cudaErrorInvalidValue, invalid argument",
+        "the largest of none: cudaErrorInvalidValue, invalid argument",
         "16 CTAs: cudaErrorInvalidClusterSize, a kernel launch error has occurred due to cluster misconfiguration",
         "16 CTAs, allowed: cudaSuccess, no error",
         CLEAN,
