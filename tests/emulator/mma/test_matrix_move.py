@@ -72,7 +72,7 @@ def test_ldmatrix_through_a_generic_address() -> None:
     "address", ["%r61", "%rd2", "%rd2+0"], ids=["32 bits", "a shared address in 64 bits", "with an offset"]
 )
 def test_shared_addresses_where_a_generic_one_is_meant(address: str) -> None:
-    """ptxas takes the low half of what ldmatrix and stmatrix without .shared are given (as llama.cpp's descendants do)."""
+    """ptxas takes the low half of what ldmatrix and stmatrix without .shared are given: public kernels rely on it."""
     rows = _rows()
     body = (
         FILL
