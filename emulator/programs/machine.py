@@ -428,7 +428,7 @@ class Machine:
         if entry.max_threads is not None and threads > entry.max_threads:
             raise refuse(INVALID_VALUE, f"{threads} threads a CTA; its bounds are {entry.max_threads}")
         static = self._decoded(kernel).shared_static
-        allowed = SHARED_UNASKED - static if most_shared is None else most_shared
+        allowed = max(0, SHARED_UNASKED - static) if most_shared is None else most_shared
         if shared > allowed:
             how = "" if most_shared is not None else ": cudaFuncAttributeMaxDynamicSharedMemorySize asks for more"
             raise refuse(INVALID_VALUE, f"{shared} bytes of dynamic shared memory, {allowed} are allowed{how}")

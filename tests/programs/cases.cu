@@ -102,6 +102,8 @@ static int cluster() {
     for (int value : host) std::printf("%d ", value);
     CHECK(cudaOccupancyMaxActiveClusters(&most, neighbours, &config));
     std::printf("; %d clusters at a time\n", most);
+    tell("of no configuration", cudaOccupancyMaxActiveClusters(&most, neighbours, nullptr));
+    tell("the largest of none", cudaOccupancyMaxPotentialClusterSize(&most, neighbours, nullptr));
     attribute.val.clusterDim = {16, 1, 1};
     config.gridDim = 16;
     tell("16 CTAs", cudaLaunchKernelEx(&config, neighbours, out));
@@ -420,6 +422,30 @@ static int shared_memory() {
     return 0;
 }
 
+__global__ void more_than_asked_for(int* out) {
+    __shared__ int words[50000 / 4];
+    words[threadIdx.x] = threadIdx.x;
+    words[12499 - threadIdx.x] = 5;
+    if (!threadIdx.x) *out = words[0] + words[12499];
+}
+
+static int static_shared() {
+    cudaFuncAttributes f;
+    int *out, host = 0;
+    CHECK(cudaMalloc(&out, sizeof host));
+    more_than_asked_for<<<1, 32>>>(out);
+    tell("50,000 static bytes", cudaGetLastError());
+    CHECK(cudaMemcpy(&host, out, sizeof host, cudaMemcpyDefault));
+    CHECK(cudaFuncGetAttributes(&f, more_than_asked_for));
+    std::printf("%d; %zu bytes shared, %d dynamic\n", host, f.sharedSizeBytes, f.maxDynamicSharedSizeBytes);
+    more_than_asked_for<<<1, 32, 16>>>(out);
+    tell("16 dynamic ones more", cudaGetLastError());
+    CHECK(cudaFuncSetAttribute(more_than_asked_for, cudaFuncAttributeMaxDynamicSharedMemorySize, 16));
+    more_than_asked_for<<<1, 32, 16>>>(out);
+    tell("the same, permitted", cudaGetLastError());
+    return 0;
+}
+
 static int properties() {
     cudaDeviceProp p;
     cudaFuncAttributes f;
@@ -593,7 +619,7 @@ int main(int count, char** words) {
         {"vector_add", [] { return vector_add(); }}, {"many", [] { return vector_add(40 * 256); }},
         {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"pointers", pointers}, {"heap", heap}, {"streams", streams},
         {"print", print}, {"print_lost", print_lost}, {"assertion", assertion},
-        {"errors", errors}, {"copies", copies}, {"shared_memory", shared_memory}, {"properties", properties},
+        {"errors", errors}, {"copies", copies}, {"shared_memory", shared_memory}, {"static_shared", static_shared}, {"properties", properties},
         {"tensor_map", tensor_map}, {"textures", textures}, {"driver_textures", driver_textures}, {"driver_api", driver_api}, {"hazard", hazard}, {"refused", refused},
         {"forked", forked}, {"forked_first", forked_first}, {"orphan", orphan},
         {"killed_in_a_launch", killed_in_a_launch},

@@ -26,6 +26,8 @@ SAID = {
     ],
     "cluster": [
         "101 102 103 100 105 106 107 104 ; 1184 clusters at a time",
+        "of no configuration: cudaErrorInvalidValue, invalid argument",
+        "the largest of none: cudaErrorInvalidValue, invalid argument",
         "16 CTAs: cudaErrorInvalidClusterSize, a kernel launch error has occurred due to cluster misconfiguration",
         "16 CTAs, allowed: cudaSuccess, no error",
         CLEAN,
@@ -88,6 +90,13 @@ SAID = {
     ],
     "copies": ["2D 0, 3D 0, on the device 3 25 29 3", CLEAN],
     "shared_memory": ["102 101 100 3002, 3 -2996, 2 3 4 0, type 3 type 1 type 0 copied 100", CLEAN],
+    "static_shared": [
+        "50,000 static bytes: cudaSuccess, no error",
+        "5; 50000 bytes shared, 0 dynamic",
+        "16 dynamic ones more: cudaErrorInvalidValue, invalid argument",
+        "the same, permitted: cudaSuccess, no error",
+        CLEAN,
+    ],
     "properties": [
         "1 device: NVIDIA B200 (emulated), sm_100, 148 multiprocessors, 232448 bytes shared, warps of 32, CUDA 13000",
         "neighbours: 4 bytes shared, 1024 threads, 49148 dynamic",

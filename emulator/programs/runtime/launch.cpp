@@ -412,6 +412,7 @@ FMHA_EXPORT Status cudaOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, c
 
 FMHA_EXPORT Status cudaOccupancyMaxActiveClusters(int* out, const void* f, const LaunchConfig* c) {
     return with_device([&](Process& p) {
+        if (!out || !c) return Status{kInvalidValue};
         Shape shape{c->grid, c->block, c->shared_bytes, c->stream};
         if (const Status status = read_attributes(p, {c->attributes, c->count}, shape)) return status;
         return resident(p, p.function(f), shape, *out);
@@ -421,7 +422,7 @@ FMHA_EXPORT Status cudaOccupancyMaxActiveClusters(int* out, const void* f, const
 FMHA_EXPORT Status cudaOccupancyMaxPotentialClusterSize(int* out, const void* f, const LaunchConfig* c) {
     return with_device([&](Process& p) {
         const Function* function = p.function(f);
-        if (!function || !out || !product(c->block)) return Status{kInvalidValue};
+        if (!function || !out || !c || !product(c->block)) return Status{kInvalidValue};
         *out = function->non_portable_cluster ? 16 : 8;
         return Status{kSuccess};
     });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fmha.emulator import Device, load_ptx
 from fmha.emulator.device import Profile
 from tests.emulator.clusterlab import run
 from tests.emulator.micro import run_micro
@@ -180,3 +181,45 @@ def test_a_condition_that_one_side_decides_has_a_value(combine: str, found: bool
     body = "ld.local.b32 %r2, [scratch]; setp.eq.s32 %p2, %r2, 5; setp.eq.s32 %p1, %zero, 0;"
     report, _, _ = run_micro(f"{body} {combine} @%p3 bra E; @%first st.global.b32 [%out], %zero;\nE:", profile=profile)
     assert {f.rule for f in report.findings} == ({"uninitialised-local"} if found else set())
+
+
+# A struct of a bool, or a word, and a number of 64 bits, which CUB loads as two numbers of 64 bits.
+STRUCT = """.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 out, .param .u64 structs)
+{{
+.shared .align 8 .b8 tile[512];
+.reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %d<8>;
+ld.param.u64 %d1, [out]; ld.param.u64 %d2, [structs];
+mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 16, %r2;
+mul.wide.u32 %d3, %r1, 16; add.u64 %d2, %d2, %d3; mul.wide.u32 %d3, %r1, 4; add.u64 %d1, %d1, %d3;
+{put}
+bar.sync 0;
+{get}
+cvt.u32.u64 %r4, %d4; and.b32 %r4, %r4, 255; st.global.u32 [%d1], %r4;
+ret;
+}}"""
+AT = {"global": "%d2", "shared": "%r2"}
+
+
+@pytest.mark.parametrize("space", AT)
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        ("st.{space}.u8 [{at}], %r1;", False),
+        ("st.{space}.u32 [{at}], %r1;", False),
+        ("st.{space}.u8 [{at}+8], %r1;", True),  # the other element's
+        ("", True),
+    ],
+)
+def test_a_gap_in_a_struct_that_is_copied(space: str, put: str, told: bool) -> None:
+    module = load_ptx(
+        STRUCT.format(put=put.format(space=space, at=AT[space]), get=f"ld.{space}.u64 %d4, [{AT[space]}];")
+    )
+    device = Device(profile="lenient")
+    out, structs = device.alloc(128, "out"), device.alloc(512, "structs")
+    report = device.launch(module, "kernel", 1, 32, [out.address, structs.address])
+    assert {f.rule for f in report.findings} == ({f"uninitialised-{space}"} if told else set())
+    if not told:
+        assert list(device.read(out.address, 128)[::4]) == list(range(32))

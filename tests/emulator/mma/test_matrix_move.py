@@ -68,6 +68,32 @@ def test_ldmatrix_through_a_generic_address() -> None:
     np.testing.assert_array_equal(out.buffers["out"].reshape(8, 16), rows[:8])
 
 
+@pytest.mark.parametrize(
+    "address", ["%r61", "%rd2", "%rd2+0"], ids=["32 bits", "a shared address in 64 bits", "with an offset"]
+)
+def test_shared_addresses_where_a_generic_one_is_meant(address: str) -> None:
+    """ptxas takes the low half of what ldmatrix and stmatrix without .shared are given: public kernels rely on it."""
+    rows = _rows()
+    body = (
+        FILL
+        + f"""
+    cvt.u64.u32 %rd2, %r61;
+    ldmatrix.sync.aligned.m8n8.x1.b16 {{%r0}}, [{address}];
+    bar.warp.sync -1;
+    not.b32 %r0, %r0;
+    stmatrix.sync.aligned.m8n8.x1.b16 [{address}], {{%r0}};
+    bar.warp.sync -1;
+    ld.shared.v4.b32 {{%r50, %r51, %r52, %r53}}, [%r61];
+    mad.wide.u32 %rd1, %lane0, 16, %p_out;
+    st.global.v4.b32 [%rd1], {{%r50, %r51, %r52, %r53}};
+    """
+    )
+    out = rig.run(body, {"rows": rows, "out": 512}, declarations=SHARED)
+    assert out.rules == []
+    expected = np.concatenate([~rows[:8], rows[8:]])
+    np.testing.assert_array_equal(out.buffers["out"].reshape(32, 16), expected)
+
+
 def _packed(rows: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """16 elements a row as bytes, from 4- or 6-bit fields: 4-bit ones in bits 2-5."""
     row_bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : 16 * bits].reshape(-1, 16, bits)

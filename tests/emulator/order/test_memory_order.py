@@ -166,3 +166,68 @@ def test_an_atomic_does_not_hide_the_plain_store_before_it(clear: str, found: se
     count = "atom.global.add.u32 %r1, [%out], 1;"
     body = f"@!%leader bra END; setp.eq.u32 %p1, %cta, 0; @%p1 {clear or 'nop;'} {count} END:".replace("@%p1 nop;", "")
     assert run(body, OUT, grid=2, block=32, schedule=schedule).rules == found
+
+
+# What CTA 0 does to a flag, and how CTA 1's leader sees it.
+SETS = {
+    "red": "red.relaxed.gpu.global.add.u32 [%out], 1;",
+    "fence and red": "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%out], 1;",
+    "store": "st.relaxed.gpu.global.u32 [%out], 1;",
+    "volatile store": "st.volatile.global.u32 [%out], 1;",
+}
+SEES = {
+    "relaxed": "ld.relaxed.gpu.global.u32 %r1, [%out];",
+    "acquire": "ld.acquire.gpu.global.u32 %r1, [%out];",
+    "volatile": "ld.volatile.global.u32 %r1, [%out];",
+}
+POLL = "@!%leader bra END; POLL: {} setp.eq.u32 %p1, %r1, 0; @%p1 bra POLL; "
+
+
+@pytest.mark.parametrize(
+    "then", ["st.global.u32 [%out], 5;", "ld.global.u32 %r2, [%out]; st.global.u32 [%out+8], %r2;"]
+)
+@pytest.mark.parametrize("see", SEES.values(), ids=SEES)
+@pytest.mark.parametrize("put", SETS.values(), ids=SETS)
+def test_a_write_comes_before_what_follows_a_strong_read_of_it(put: str, see: str, then: str) -> None:
+    """As Marlin resets a lock: what was observed comes first in causality order, relaxed or not (PTX ISA 8.9.5)."""
+    both = by_cta(f"@!%leader bra END; {put}", POLL.format(see) + then)
+    for schedule in ("realistic", "random"):
+        for profile in ("strict", "lenient"):
+            run(both, OUT, grid=2, schedule=schedule, profile=profile).clean()
+
+
+@pytest.mark.parametrize(
+    ("put", "see"),
+    [
+        ("st.global.u32 [%out], 1;", SEES["acquire"]),  # a weak store
+        (SETS["red"], "ld.global.u32 %r1, [%out];"),  # a weak load
+        ("red.relaxed.cta.global.add.u32 [%out], 1;", SEES["acquire"]),
+        (SETS["red"], "ld.relaxed.cta.global.u32 %r1, [%out];"),
+    ],
+)
+def test_only_morally_strong_accesses_observe(put: str, see: str) -> None:
+    both = by_cta(f"@!%leader bra END; {put}", POLL.format(see) + "st.global.u32 [%out], 5;")
+    assert run(both, OUT, grid=2).rules == {"race"}
+
+
+def test_what_was_observed_is_one_place() -> None:
+    """A relaxed read orders the flag that it has seen, and nothing that was written before."""
+    put = f"@!%leader bra END; st.global.u32 [%out+64], 7; {SETS['red']}"
+    see = POLL.format(SEES["relaxed"]) + "ld.global.u32 %r2, [%out+64]; st.global.u32 [%out+128], %r2;"
+    done = run(by_cta(put, see), OUT, grid=2)
+    assert done.rules == {"race"}
+    assert "'out' at byte 64" in done.report.findings[0].message
+
+
+@pytest.mark.parametrize(("barrier", "found"), [("bar.sync 0;", set()), ("", {"race"})])
+def test_an_observation_reaches_whom_the_reader_synchronises_with(barrier: str, found: set[str]) -> None:
+    """Warp 1 of the reading CTA resets the flag."""
+    see = f"""@!%leader bra WAITED; POLL: {SEES["relaxed"]} setp.eq.u32 %p1, %r1, 0; @%p1 bra POLL; WAITED: {barrier}
+    setp.eq.u32 %p2, %tid, 32; @%p2 st.global.u32 [%out], 5;"""
+    assert run(by_cta(f"@!%leader bra END; {SETS['red']}", see), OUT, grid=2, block=64).rules == found
+
+
+@pytest.mark.parametrize("again", ["", "ld.global.u32 %r3, [%out]; bar.sync 0; "])
+def test_a_weak_read_does_not_undo_an_observation(again: str) -> None:
+    see = POLL.replace("@!%leader bra END; ", "").format(SEES["acquire"]) + again + "@%leader st.global.u32 [%out], 5;"
+    run(by_cta(f"@!%leader bra END; {SETS['store']}", see), OUT, grid=2).clean()

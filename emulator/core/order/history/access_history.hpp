@@ -16,10 +16,11 @@ namespace ptxm {
 
 struct Access {
     u32 clock = 0;  // 0: none
-    u32 pc : 26 = 0;
-    u32 strong : 1 = 0;  // atomic, volatile or with memory-ordering semantics: two such never race
-    u32 narrow : 1 = 0;  // the same at .cta scope: of one CTA
-    u32 kind : 4 = 0;    // AgentKind: the agents of a cluster that is gone are not described anywhere else
+    u32 pc : 25 = 0;
+    u32 strong : 1 = 0;    // atomic, volatile or with memory-ordering semantics: two such never race
+    u32 narrow : 1 = 0;    // the same at .cta scope: of one CTA
+    u32 observes : 1 = 0;  // of a read: a strong one of what a strong write had left
+    u32 kind : 4 = 0;      // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
     u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
 };
@@ -58,7 +59,7 @@ struct Accessor {
     Access access() const {
         Access a;
         a.clock = clock;
-        a.pc = pc & 0x3FFFFFF;
+        a.pc = pc & 0x1FFFFFF;
         a.strong = strong;
         a.narrow = narrow;
         a.kind = static_cast<u32>(kind) & 0xF;
@@ -74,6 +75,18 @@ inline bool follows_weak(const Past& past, const Accessor& who) {
     return who.strong && who.write && !past.write.strong && past.write.clock == who.clock && who.same_agent(past.write);
 }
 
+// Whether a strong read that saw the last write, which is strong, comes before this access: then the write does,
+// however relaxed the two were (PTX ISA 8.9.5, causality order). Of two strong accesses `ordered` says that they do not
+// race.
+template <class Ordered>
+bool write_was_observed(const Past& past, const Accessor& who, Ordered&& ordered) {
+    for (u32 i = 0; i < past.n_reads; ++i) {
+        const Access& read = past.reads[i];
+        if (read.observes && (!(who.strong && read.strong) || who.same_agent(read)) && ordered(read, true)) return true;
+    }
+    return false;
+}
+
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
 template <class Ordered, class Report>
 void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Ordered&& ordered, Report&& report) {
@@ -81,7 +94,7 @@ void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Order
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
     } else if (who.non_coherent) {
         report(Conflict{&past.write, true, false, true});
-    } else if (!who.repeats && !ordered(past.write, true)) {
+    } else if (!who.repeats && !ordered(past.write, true) && !write_was_observed(past, who, ordered)) {
         report(Conflict{&past.write, true, false});
     }
     if (who.write) {
@@ -90,26 +103,29 @@ void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Order
         past = Past{follows_weak(past, who) ? past.write : who.access()};
         return;
     }
+    Access read = who.access();
+    read.observes = who.strong && past.write.strong && ordered(past.write, true);
     for (u32 i = 0; i < past.n_reads; ++i) {
         if (who.same_agent(past.reads[i])) {
-            const bool strong = who.strong && past.reads[i].strong, narrow = who.narrow || past.reads[i].narrow;
-            past.reads[i] = who.access();
-            past.reads[i].strong = strong;
-            past.reads[i].narrow = narrow;
+            read.strong = who.strong && past.reads[i].strong;
+            read.narrow = who.narrow || past.reads[i].narrow;
+            read.observes |= past.reads[i].observes;
+            past.reads[i] = read;
             return;
         }
     }
     // A reader that is ordered before this one can be forgotten: whoever is ordered after this read is after that one.
     for (u32 i = 0; i < past.n_reads; ++i) {
         if (ordered(past.reads[i], false)) {
-            past.reads[i] = who.access();
+            read.observes |= past.reads[i].observes;
+            past.reads[i] = read;
             return;
         }
     }
     if (past.n_reads < Past::kReaders)
-        past.reads[past.n_reads++] = who.access();
+        past.reads[past.n_reads++] = read;
     else
-        past.reads[who.pc % Past::kReaders] = who.access();
+        past.reads[who.pc % Past::kReaders] = read;
 }
 
 // The distinct pasts of a memory's cells. Each is kept once and has a number: cells whose numbers are equal, and only

@@ -347,6 +347,14 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
 
 namespace {
 
+// Of an element a part is enough: structs have gaps, which compilers copy.
+template <class Written>
+bool partly(u64 at, u32 bytes, Written written) {
+    for (u32 k = 0; k < bytes; ++k)
+        if (written(at + k)) return true;
+    return false;
+}
+
 // Whether the value that these bytes have is one to rely on. Of an address in global memory, or one of shared memory
 // without the window of generic addresses.
 bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
@@ -355,14 +363,15 @@ bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
     const bool raced = w.doubt.rule && w.doubt.other >= 0;
     if (at >= kGlobalBase && window_of(at) == Space::global) {
         Allocation& a = resolve_global(w, at, bytes, "load");
-        return written(m, a, at, bytes) &&
+        return partly(at, bytes, [&](u64 byte) { return written(m, a, byte, 1); }) &&
                !(raced && races(w, m.global.shadow(a), at - a.base, bytes, of_cluster(w, who)));
     }
     const u32 place = static_cast<u32>(at & ~kWindowMask);
     const u64 offset = place & kSharedOffsetMask;
     Cta& cta = *w.cta->cluster->ctas[place >> kSharedRankShift];
     if (i.arrays && !w.program->arrays[i.arrays - 1u].hold(offset, offset + bytes)) return false;
-    return cta.shared_shadow->written(offset, bytes) && !(raced && races(w, *cta.shared_shadow, offset, bytes, who));
+    return partly(offset, bytes, [&](u64 byte) { return cta.shared_shadow->written(byte, 1); }) &&
+           !(raced && races(w, *cta.shared_shadow, offset, bytes, who));
 }
 
 // The lanes to whose registers this load brings what nothing has written lack a value: lenient profile.
@@ -394,8 +403,8 @@ u8* notes_of(const std::vector<u8>& memory, std::vector<u8>& notes, const u8* at
 u8* local_notes(Warp& w, const u8* at) { return notes_of(w.local, w.local_written, at); }
 u8* shared_notes(Warp& w, const u8* at) { return notes_of(w.cta->shared, w.cta->shared_valued, at); }
 
-// What local memory and the CTA's shared memory bring that has no value. Of an element a part is enough: structs have
-// gaps, and bits that nobody sets.
+// What local memory and the CTA's shared memory bring that has no value. Of an element a part is enough here as well:
+// there are bits that nobody sets.
 [[gnu::noinline]] void check_values(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
     const u32 bytes = element_bytes(static_cast<Ty>(i.type));
     const bool doubted = w.unwritten;

@@ -11,7 +11,9 @@ void need_full_warp(u32 mask, const char* what) {
 }
 
 u32 own_shared(Warp& w, u64 address, bool generic, u32 size, const char* what) {
-    if (generic) {
+    // ptxas takes the low half of a generic address here, so that a shared one does as well; a register of 32 bits has
+    // nothing else.
+    if (generic && address >> 32) {
         if ((address & kWindowMask) != kSharedWindow)
             throw Fault("address-space", format("%s at generic address 0x%llx, which is not in shared memory", what,
                                                 (unsigned long long)address));

@@ -148,7 +148,7 @@ void with_integer(ElementType t, F f) {
 // Matrix instructions need all 32 lanes: the behaviour is undefined if any thread of the warp has exited.
 void need_full_warp(u32 mask, const char* what);
 
-// The 32-bit offset in this CTA's shared memory of an address that may be generic.
+// The 32-bit offset in this CTA's shared memory of an address, which may be generic.
 u32 own_shared(Warp& w, u64 address, bool generic, u32 size, const char* what);
 
 // Up to 32 pieces of memory, checked for conflicts as the runs they make up.
