@@ -66,7 +66,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order.group(items)
+    order.assign_groups(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = order.spread(items)
 

@@ -12,7 +12,7 @@ _SLOW = 20  # of others: what a slow test costs, roughly
 _REMOTE = Path(__file__).with_name("remote")
 
 
-def group(items: list[pytest.Item]) -> None:
+def assign_groups(items: list[pytest.Item]) -> None:
     """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
     after every test all groups that a worker has had, has 2,400 of them and not 11,500. Others that need torch are one
     group: to import it takes two seconds."""
@@ -37,15 +37,15 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
     busy = [group for group in ordered if not is_remote(group)]
     # None is left for the end, when cores run out of others.
     distance = 0.8 * sum(map(_cost, busy)) / max(len(waiting), 1)
-    spread: list[pytest.Item] = []
+    handed_out: list[pytest.Item] = []
     done = due = 0.0
     for group in busy:
         if waiting and done >= due:
-            spread += waiting.pop(0)
+            handed_out += waiting.pop(0)
             due += distance
-        spread += group
+        handed_out += group
         done += _cost(group)
-    return spread + [item for group in waiting for item in group]
+    return handed_out + [item for group in waiting for item in group]
 
 
 def groups(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:

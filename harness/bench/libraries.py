@@ -171,7 +171,7 @@ def _each(row: Row, value: int, device: torch.device) -> torch.Tensor:
     return torch.full((row.batch,), value, dtype=torch.int32, device=device)
 
 
-def _paged(row: Row, device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
+def _page_table(row: Row, device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
     """Keys of a page, at which page each batch entry begins (int32 [batch + 1]), and all pages in order (int32)."""
     page = page_of(row.s_k)
     pages = row.s_k // page
@@ -186,7 +186,7 @@ def _workspace(device: torch.device) -> torch.Tensor:
 def _planned_paged(row: Row, graph: bool, device: torch.device) -> Any:
     """One plan and one workspace for all inputs of a row, as for the layers of a model."""
     flashinfer = importlib.import_module("flashinfer")
-    page, first, indices = _paged(row, device)
+    page, first, indices = _page_table(row, device)
     last = _each(row, page, device)
     dtypes = {"q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
     sizes = (row.heads, row.kv_heads, row.head_dim, page)
@@ -236,7 +236,7 @@ def _flashinfer_ragged(row: Row, x: Inputs) -> Call:
 @lru_cache(maxsize=1)
 def _planned_mla(row: Row, positions: int, device: torch.device) -> Any:
     mla = importlib.import_module("flashinfer.mla")
-    page, first, indices = _paged(row, device)
+    page, first, indices = _page_table(row, device)
     metadata = mla.MLAPlanMetadata.csr(_steps(row.batch, row.t, device), first, indices, _each(row, row.s_k, device))
     wrapper = mla.BatchMLAPagedAttentionWrapper(_workspace(device), backend="fa3")
     wrapper.plan(
