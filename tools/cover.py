@@ -227,8 +227,8 @@ def many_splits(space: Space) -> Iterator[Row]:
 
 def walks(space: Space) -> Iterator[Row]:
     """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
-    with two row tiles each, once without a mask, where they come in turn, and once of so many that they make two
-    groups, one larger than the other."""
+    with two row tiles each, once without a mask, where they come in turn, and once of so many that they make three
+    groups, no two of which are as large."""
     if "merge" not in space.fields:
         return
     plain = {**PLAIN, "merge": "auto", "kv_lens": "ragged", "data": "steps"}
@@ -240,7 +240,7 @@ def walks(space: Space) -> Iterator[Row]:
         yield {**two, "output": output, "tiles": 2, "mask": "causal", "kv": "shared"}
         if kernel == walking[0]:
             yield {**two, "tiles": 1, "tail": 1}
-            yield {**two, "tiles": 1, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
+            yield {**two, "tiles": 2, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:

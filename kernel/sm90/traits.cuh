@@ -153,18 +153,22 @@ __device__ __forceinline__ int tile_rows(const FmhaParams& params) {
 
 // The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left.
 // Without a window batch entries follow one another, so that CTAs that are at work read the K and V of as few entries
-// as can be. Else row tiles are of several lengths: entries come by groups, so many that each CTA gets about two row
-// tiles of a group, but not more than the L2 holds K and V of beside what passes; in a group the last rows of all its
+// as can be. Else row tiles are of several lengths: entries come by groups, in each of which the last rows of all its
 // entries come first, since under a causal mask they have the most keys.
 template <class T>
 struct Walk {
     int turn = 0;
     int batch;
-    int row_tile;  // negative: none is left
+    int row_tile;          // negative: none is left
+    unsigned each = 1;     // entries of a group
+    unsigned before_last;  // entries of all groups but the last one
 
-    __device__ explicit Walk(const FmhaParams& params) {
+    __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
         const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
         if (T::kWalks && !own) {
+            if (windowed(params)) {
+                divide(params);
+            }
             go_to(params, blockIdx.x);
         } else {
             batch = blockIdx.z;
@@ -178,25 +182,37 @@ struct Walk {
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
 
+    // Entries into groups, evenly. Each CTA gets about two row tiles of a group, or as many as there are of entries
+    // whose K and V the L2 holds beside what passes. Then the last group may fill more of it, since behind it are no
+    // row tiles for the CTAs that are done early, and has two entries at least.
+    __device__ void divide(const FmhaParams& params) {
+        constexpr unsigned kCached = 16u << 20, kCachedOfLast = 24u << 20;  // bytes
+        const unsigned entries = params.batch, keys = max(params.s_k, 1);
+        const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
+        const unsigned wanted = 2 * ceil_div(ctas(), row_tiles(params));
+        const unsigned most = max(min(wanted, kCached / key_bytes / keys), 1u);
+        const unsigned last = min(wanted, max(kCachedOfLast / key_bytes / keys, 2u));
+        if (last > most && entries >= most + last) {
+            before_last = entries - last;
+            each = ceil_div(before_last, ceil_div(before_last, most));
+        } else {
+            each = entries < 2 * most ? entries : ceil_div(entries, ceil_div(entries, most));
+            before_last = (ceil_div(entries, each) - 1) * each;
+        }
+    }
+
     // The tile `index` in the order of all.
     __device__ void go_to(const FmhaParams& params, int index) {
-        constexpr unsigned kCached = 16u << 20;  // bytes of K and V
-        const unsigned rows = row_tiles(params), entries = params.batch;
+        const unsigned rows = row_tiles(params);
         if (index >= all(params)) {
             row_tile = -1;
             return;
         }
-        unsigned each = 1;
-        if (windowed(params)) {
-            const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
-            const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
-            const unsigned wanted = 2 * ceil_div(ctas(), rows);
-            const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
-            each = ceil_div(entries, groups);
-        }
-        const unsigned group = unsigned(index) / (each * rows), place = unsigned(index) % (each * rows);
-        const unsigned width = min(each, entries - group * each);
-        batch = group * each + place % width;
+        const bool in_last = unsigned(index) >= before_last * rows;
+        const unsigned first = in_last ? before_last : unsigned(index) / (each * rows) * each;
+        const unsigned width = in_last ? params.batch - first : min(each, before_last - first);
+        const unsigned place = unsigned(index) - first * rows;
+        batch = first + place % width;
         row_tile = rows - 1 - place / width;
     }
 };
