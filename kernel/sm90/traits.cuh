@@ -196,7 +196,8 @@ struct Walk {
             before_last = entries - last;
             each = ceil_div(before_last, ceil_div(before_last, most));
         } else {
-            each = entries < 2 * most ? entries : ceil_div(entries, ceil_div(entries, most));
+            const bool larger = last > most || entries < 2 * most;  // than `most`, where they do not divide evenly
+            each = ceil_div(entries, larger ? max(entries / most, 1u) : ceil_div(entries, most));
             before_last = (ceil_div(entries, each) - 1) * each;
         }
     }
