@@ -347,9 +347,9 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
 
 namespace {
 
-// Of an element a part is enough: structs have gaps, which compilers copy.
+// Of an element one byte is enough: structs have gaps, which compilers copy.
 template <class Written>
-bool partly(u64 at, u32 bytes, Written written) {
+bool any_byte(u64 at, u32 bytes, Written written) {
     for (u32 k = 0; k < bytes; ++k)
         if (written(at + k)) return true;
     return false;
@@ -363,14 +363,14 @@ bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
     const bool raced = w.doubt.rule && w.doubt.other >= 0;
     if (at >= kGlobalBase && window_of(at) == Space::global) {
         Allocation& a = resolve_global(w, at, bytes, "load");
-        return partly(at, bytes, [&](u64 byte) { return written(m, a, byte, 1); }) &&
+        return any_byte(at, bytes, [&](u64 byte) { return written(m, a, byte, 1); }) &&
                !(raced && races(w, m.global.shadow(a), at - a.base, bytes, of_cluster(w, who)));
     }
     const u32 place = static_cast<u32>(at & ~kWindowMask);
     const u64 offset = place & kSharedOffsetMask;
     Cta& cta = *w.cta->cluster->ctas[place >> kSharedRankShift];
     if (i.arrays && !w.program->arrays[i.arrays - 1u].hold(offset, offset + bytes)) return false;
-    return partly(offset, bytes, [&](u64 byte) { return cta.shared_shadow->written(byte, 1); }) &&
+    return any_byte(offset, bytes, [&](u64 byte) { return cta.shared_shadow->written(byte, 1); }) &&
            !(raced && races(w, *cta.shared_shadow, offset, bytes, who));
 }
 
