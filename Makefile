@@ -22,8 +22,10 @@ VENV := .venv
 STAMPS := $(VENV)/.stamps
 PY := $(VENV)/bin/python
 FMHA := $(VENV)/bin/fmha
-# -qq: pip warns once a package about every index that lacks it; errors still show.
-PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
+# -qq: pip warns once a package about every index that lacks it; errors still show. A tenth of what it installs is ever imported, and
+# Python compiles that then, once: where the environment forbids bytecode, each start would do it again.
+PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 
 CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime harness -name "*.cpp" -o -name "*.hpp")
 KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
@@ -119,7 +121,7 @@ lint: $(STAMPS)/lint
 .PHONY: install
 install: $(STAMPS)/build
 	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core $(STAMPS)/run
-	@$(MAKE) --silent --no-print-directory nvcc
+	@$(MAKE) --silent --no-print-directory $(STAMPS)/imported nvcc
 
 # Before a part of the tests is run by hand. What make test has beyond it, a browser, sshd and torch, tests skip without.
 .PHONY: develop
@@ -167,17 +169,16 @@ $(STAMPS)/site: SETS := site
 $(addprefix $(STAMPS)/,build run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'
 	@$(PY) scripts/requirements.py $(SETS) >$@.txt
-	@$(PIP) $(if $(QUICK),--no-compile) -c constraints.txt -r $@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
 # Never torch's default build: it brings gigabytes of CUDA libraries. FMHA_TORCH=required is for CI, where nothing may skip.
-# Of its 81 MB of Python a seventh is imported: Python compiles that then.
 .PHONY: torch
 torch: $(STAMPS)/run
 	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)' || { \
 	  build=$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt); \
 	  echo "install: $$build"; \
-	  $(PIP) --no-compile -c constraints.txt "$$build" 2>/dev/null || { \
+	  $(PIP) -c constraints.txt "$$build" 2>/dev/null || { \
 	    echo "torch: pip's indexes have no $$build: tests that need torch are skipped; the head of constraints.txt says how to get it" >&2; \
 	    [[ "$${FMHA_TORCH:-}" != required ]]; \
 	  }; \
@@ -202,12 +203,16 @@ perfetto: $(STAMPS)/venv
 	}
 
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. From nothing, make run
-# compiles each folder as one unit: a quarter less to do. What was begun one way goes on that way, until make clean. Nor does it
-# have pip compile all that it installs: Python compiles what is imported.
+# compiles each folder as one unit: a third less to do. What was begun one way goes on that way, until make clean.
 $(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
 	@$(PIP) --no-deps --no-build-isolation \
 	  $(if $(wildcard build/*/CMakeCache.txt),,$(QUICK:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
+	@touch $@
+
+# A fmha that is started by hand may be forbidden to write bytecode.
+$(STAMPS)/imported: $(STAMPS)/core $(STAMPS)/run
+	@$(PY) -c 'import fmha.harness.cli.run_matrix, fmha.harness.worker.__main__'
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.

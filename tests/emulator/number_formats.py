@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -67,6 +68,12 @@ def real(value: Fraction, zero_negative: bool = False) -> Real:
     return Real(value < 0 or (value == 0 and zero_negative), "number", abs(value))
 
 
+@functools.cache
+def _power(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
+
+
+@functools.lru_cache(maxsize=1 << 16)
 def decode(name: str, bits: int) -> Real:
     f = FORMATS[name]
     negative, field = bool(bits >> (f.bits - 1) & 1), bits & f.nan
@@ -75,7 +82,7 @@ def decode(name: str, bits: int) -> Real:
     if f.specials == "nan" and field == f.nan:
         return NAN
     exponent, fraction = field >> f.mantissa, field & ((1 << f.mantissa) - 1)
-    scale = Fraction(2) ** (max(exponent, 1) - f.bias - f.mantissa)
+    scale = _power(max(exponent, 1) - f.bias - f.mantissa)
     return Real(negative, "number", scale * (fraction + ((1 << f.mantissa) if exponent else 0)))
 
 
@@ -83,8 +90,8 @@ def _neighbours(f: Format, x: Fraction) -> tuple[int, Fraction, Fraction]:
     """The field of the largest representable number <= x (unbounded above), that number, and the next."""
     lowest = 1 - f.bias
     exponent = x.numerator.bit_length() - x.denominator.bit_length()  # or one more than floor(log2(x))
-    exponent = max(exponent - (Fraction(2) ** exponent > x), lowest)
-    quantum = Fraction(2) ** (exponent - f.mantissa)
+    exponent = max(exponent - (_power(exponent) > x), lowest)
+    quantum = _power(exponent - f.mantissa)
     steps = x // quantum
     field = steps if exponent == lowest else ((exponent - lowest) << f.mantissa) + steps
     return int(field), steps * quantum, (steps + 1) * quantum

@@ -8,7 +8,7 @@ being the least of its format. Words are those of the instruction's operands; th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # exponent bits, mantissa bits, bias
 FORMATS = {
@@ -19,8 +19,7 @@ _IEEE = ("f32", "tf32", "bf16", "f16", "e5m2")
 NAN = {"f32": 0x7FFF_FFFF, "f16": 0x7FFF}
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     m: int
     e: int
     raw: int
@@ -55,14 +54,12 @@ def scale(word: int, *, e8m0: bool) -> Term:
 
 
 def times(x: Term, y: Term) -> Term:
-    if "nan" in (x.special, y.special):
+    if not x.special and not y.special:  # nearly all of millions
+        return Term(x.m * y.m, x.e + y.e, x.raw + y.raw)
+    if "nan" in (x.special, y.special) or any(t.m == 0 and not t.special for t in (x, y)):
         return Term(0, 0, 0, "nan")
-    if x.special or y.special:
-        if any(t.m == 0 and not t.special for t in (x, y)):
-            return Term(0, 0, 0, "nan")
-        negative = sum(t.special == "-inf" or t.m < 0 for t in (x, y)) % 2
-        return Term(0, 0, 0, "-inf" if negative else "+inf")
-    return Term(x.m * y.m, x.e + y.e, x.raw + y.raw)
+    negative = sum(t.special == "-inf" or t.m < 0 for t in (x, y)) % 2
+    return Term(0, 0, 0, "-inf" if negative else "+inf")
 
 
 def special_word(terms: Sequence[Term], d: str) -> int | None:

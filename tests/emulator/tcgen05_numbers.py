@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+Place = TypeVar("Place", int, NDArray[np.int64])
 
 # name -> (code in the instruction descriptor, exponent bits, mantissa bits, bias)
 SMALL = {"e4m3": (0, 4, 3, 7), "e5m2": (1, 5, 2, 15), "e2m3": (3, 2, 3, 1), "e3m2": (4, 3, 2, 3), "e2m1": (5, 2, 1, 1)}
@@ -82,7 +85,8 @@ class Layout:
     stride: int = 0
     k_offset: int = 0  # bytes along K inside the atom, K-major
 
-    def address(self, mn: int, k_byte: int) -> int:
+    def address(self, mn: Place, k_byte: Place) -> Place:
+        """Of one byte, or of as many as the arrays have."""
         if not self.mn_major:
             chunk = k_byte // 16 * (self.leading if self.code == 0 else 16)
             a = mn % 8 * self.span + mn // 8 * self.stride + chunk + k_byte % 16 + self.k_offset
@@ -97,9 +101,7 @@ class Layout:
 
     def place(self, rows: Bytes, size: int) -> bytes:
         image = np.zeros(size, np.uint8)
-        for mn in range(len(rows)):
-            for k in range(rows.shape[1]):
-                image[self.address(mn, k)] = rows[mn, k]
+        image[self.address(*np.indices(rows.shape))] = rows
         return image.tobytes()
 
     def descriptor(self, start: int) -> int:
@@ -138,6 +140,7 @@ def instruction(kind: str, m: int, n: int, a: str, b: str, d: str = "f32", **fie
     return word
 
 
+@functools.cache
 def d_cells(m: int, n: int, *, ws: bool = False, pair: bool = False, lane: int = 0) -> NDArray[np.int64]:
     """(cta, lane, column) of every element of D, [m, n, 3]: the figures of PTX ISA 9.7.16.10.5 one by one."""
     cells = np.zeros((m, n, 3), np.int64)
@@ -155,6 +158,7 @@ def d_cells(m: int, n: int, *, ws: bool = False, pair: bool = False, lane: int =
                 cells[r, c] = (0, r + 64 * (c // (n // 2)), c % (n // 2))
             else:  # F
                 cells[r, c] = (0, 32 * (r // 16) + r % 16 + lane, c)
+    cells.flags.writeable = False  # it is everybody's
     return cells
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -148,8 +149,16 @@ class Client:
 
 
 def eventually_empty(look: Callable[[], list[str]]) -> list[str]:
-    eventually(lambda: not look())
-    return look()
+    """What was seen last. Another look may see what has begun since: the session of a client that ended at once."""
+    left = look()
+
+    def gone() -> bool:
+        nonlocal left
+        left = look()
+        return not left
+
+    eventually(gone)
+    return left
 
 
 def started(name: str) -> Callable[[list[dict[str, object]]], bool]:
@@ -271,9 +280,24 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def warm(template: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The host has built the environment and the kernel that most tests run: none of them waits for a compiler."""
-    folder = tmp_path_factory.mktemp("warm")
+def warm(template: Path, server: Server, build_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The host has built the environment and the kernel that most tests run: none of them waits for a compiler. Of the
+    hosts of all workers one has built the kernel, and the others have its build."""
+    built, home = build_cache.with_name("host-builds"), server.home / "fmha"
+    build_cache.parent.mkdir(parents=True, exist_ok=True)
+    with built.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lent = built.exists()
+        if not lent:
+            warm_up(template, server, tmp_path_factory.mktemp("warm"))
+            subprocess.run(["cp", "-a", str(home / "cache"), str(built)], check=True)
+    if lent:
+        subprocess.run(["install", "-d", "-m", "700", "-o", str(server.uid), str(home)], check=True)
+        subprocess.run(["cp", "-a", str(built), str(home / "cache")], check=True)
+        warm_up(template, server, tmp_path_factory.mktemp("warm"))
+
+
+def warm_up(template: Path, server: Server, folder: Path) -> None:
     with fresh_client(template, server, folder) as first:
         done = first.run("run-matrix", "--host", "gpu")
         assert done.returncode == 0, done.stderr

@@ -238,18 +238,18 @@ def wanted(case: Case, drawn: Drawn, r: int, c: int) -> int:
         if step == 0:
             addend = model.Term(addend.m, addend.e - case.lowered, addend.raw - case.lowered, addend.special)
         pairs = [
-            (number(int(x), case.a), number(int(drawn.b[c, step, at]), case.b))
-            for x, at in zip(drawn.a[r, step], drawn.along[r], strict=True)
+            (number(x, case.a), number(y, case.b))
+            for x, y in zip(drawn.a[r, step].tolist(), drawn.b[c, step, drawn.along[r]].tolist(), strict=True)
         ]
-        negative = sum(case.fields.get(f"negate_{x}", 0) for x in "ab") % 2
-        minus = model.Term(-1 if negative else 1, 0, 0)
-        products = [model.times(minus, model.times(x, y)) for x, y in pairs]
+        products = [model.times(x, y) for x, y in pairs]
+        if sum(case.fields.get(f"negate_{x}", 0) for x in "ab") % 2:
+            products = [model.times(model.Term(-1, 0, 0), product) for product in products]
         if case.scales:
-            scales = [
+            blocks = [
                 model.times(model.scale(int(x), e8m0=case.e8m0), model.scale(int(y), e8m0=case.e8m0))
                 for x, y in zip(drawn.scale_a[r], drawn.scale_b[c], strict=True)
-                for _ in range(case.k // case.scales)
             ]
+            scales = [block for block in blocks for _ in range(case.k // case.scales)]
             products = [model.times(x, y) for x, y in zip(products, scales, strict=True)]
             if case.kind.startswith("mxf4"):
                 word = model.four_bits(products, scales, addend, e8m0=case.e8m0)
