@@ -32,6 +32,7 @@ MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
 WIDE_IDLE: Final = {False: 1.3, True: 1.1}  # rows of tiles over rows, at most, without a window and with one
+WIDE_TURN: Final = 1.4  # of a multiprocessor, over one with two CTAs of 64 rows
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
 LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
@@ -161,9 +162,13 @@ def _is_long(arch: str, sizes: Sizes) -> bool:
 
 
 def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
-    """Two turns of the multiprocessors at least, and few idle rows."""
+    """Two turns of the multiprocessors at least or, where tiles are of one length, less time than 64 rows would take in
+    theirs; and few idle rows."""
     if arch != ARCH or sizes.topk or sizes.head_dim != 64:
         return False
     rows = sizes.t * sizes.heads
     tiles = -(-rows // WIDE_ROWS)
-    return tiles * sizes.batch >= 2 * MULTIPROCESSORS and tiles * WIDE_ROWS <= WIDE_IDLE[windowed] * rows
+    turns = tiles * sizes.batch / MULTIPROCESSORS
+    narrow_turns = _row_tiles(sizes) / (MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim))
+    pays = turns >= 2 or (not windowed and WIDE_TURN * math.ceil(turns) < math.ceil(narrow_turns))
+    return pays and tiles * WIDE_ROWS <= WIDE_IDLE[windowed] * rows
