@@ -193,7 +193,7 @@ def _main() -> None:
     # What is made when it is first needed: pydantic's models, the judge's and the supervisor's sources.
     config.load(Path(__file__).resolve().parents[1])
     models = [BaseModel]
-    for model in models:
+    for model in models:  # which grows meanwhile
         models += model.__subclasses__()
     for model in models[1:]:
         model.model_rebuild()

@@ -150,7 +150,7 @@ class Client:
 
 def eventually_empty(look: Callable[[], list[str]]) -> list[str]:
     """What was seen last. Another look may see what has begun since: the session of a client that ended at once."""
-    left = look()
+    left: list[str] = []
 
     def gone() -> bool:
         nonlocal left
