@@ -22,7 +22,7 @@ from fmha.harness import project
 from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
-from fmha.harness.worker.choice import splits_of
+from fmha.harness.worker.choice import balance_of, splits_of
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.worker.devices import calls
@@ -40,7 +40,7 @@ MOST_PLANS = 4096  # that are kept, each some kilobytes
 COUNTS = 16384  # that are cleared at once
 STATISTICS = ("row_max", "row_sum", "lse")  # as AttentionResult.statistics has them
 OUTPUTS = ("o", *STATISTICS)
-PARTIAL = ("partial_o", "partial_max", "partial_sum")
+PARTIAL = ("partial_o", "partial_max", "partial_sum", "shares")
 Place = Literal["emulator", "cuda"]
 Tensors = Sequence[torch.Tensor | None]  # in the order of NAMES
 NAMES = (
@@ -191,8 +191,11 @@ def plan(
     arch = architecture() if place == "cuda" else EMULATED
     call = arguments.call
     if call.window_left is None or call.window_right is None:  # else the window, not s_k, decides
-        splits = splits or splits_of(arch, call.planes)
-    variant = _variant(arguments, splits or 1, p_path, arch)
+        if splits is None:
+            ragged = kv_lens is not None or cu_seqlens_k is not None
+            call = dataclasses.replace(call, balance=balance_of(arch, call.planes, ragged))
+        splits = 1 if call.balance else splits or splits_of(arch, call.planes)
+    variant = _variant(arguments, splits or 1, p_path, arch, call.balance is not None)
     if splits is None:
         splits = choose_splits(variant, call, _multiprocessors(place)) if variant.combine else 1
     tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
@@ -366,7 +369,7 @@ def merge(
     return AttentionResult(o.to(a.o.dtype), statistics, normalise, a.findings + b.findings)
 
 
-def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -> Variant:
+def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str, balanced: bool) -> Variant:
     call, tensors = arguments.call, arguments.tensors
     left, right = (UNLIMITED if side is None else side for side in (call.window_left, call.window_right))
     chosen = variant_for(
@@ -391,6 +394,7 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -
             output="bf16" if call.output_bf16 else "fp32" if call.normalise else "unnormalised",
             splits=splits,
             p_path=p_path,
+            merge="balanced" if balanced else "auto",
         ),
         arch,
     )

@@ -14,6 +14,7 @@ where it was measured (docs/understand/hopper.md, "Which shape") and little beyo
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fmha.harness.worker.params import COMBINE_ROWS, SM90_KINDS, sm90_launch
@@ -36,8 +37,20 @@ WIDE_TURN: Final = 1.4  # of a multiprocessor, over one with two CTAs of 64 rows
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
 LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
+PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
+RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
+UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
+FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Balanced splits: the tiles of all planes are divided among `ctas` CTAs, `part_tiles` at least for one."""
+
+    ctas: int
+    part_tiles: int
 
 
 class Sizes(Protocol):
@@ -102,6 +115,24 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     splits = max(1, min(room, tiles, FEW_SPLITS, max(WORTH[sizes.head_dim] // row_tiles, tiles // 8)))
     many = min(room, tiles, MOST_SPLITS, round(math.sqrt(MERGE * sizes.s_k / row_tiles)))
     return -(-tiles // -(-tiles // many)) if many > splits == FEW_SPLITS else splits
+
+
+def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
+    """How splits are balanced, or None where as many for each plane are the better choice. `ragged`: planes have keys
+    of a number of their own, `s_k` at most."""
+    if arch != ARCH or sizes.topk or sizes.head_dim == 512:
+        return None
+    shape = sm90_launch(sizes.head_dim, 0)
+    rows, ctas = sizes.t * sizes.heads, MULTIPROCESSORS * shape.ctas_per_sm
+    if rows > shape.rows:
+        return None
+    keys = sizes.s_k * sizes.head_dim / 128  # bytes count
+    if ragged:
+        pays = keys / (splits_of(arch, sizes) or 1) >= min(few for most, few in RAGGED_KEYS.items() if rows <= most)
+    else:
+        turns = sizes.batch / ctas
+        pays = turns > 1 and turns <= FULL_TURNS * math.ceil(turns) and keys >= UNEVEN_KEYS
+    return Balance(ctas, -(-PART_KEYS // shape.keys)) if pays else None
 
 
 def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:

@@ -20,7 +20,7 @@ Sink = Literal["none", "finite", "mixed"]
 Data = Literal["normal", "extreme", "steps", "carried", "onesign"]
 Output = Literal["unnormalised", "fp32", "bf16"]
 PathChoice = Literal["auto", "tmem", "smem"]
-MergeChoice = Literal["auto", "cluster", "combine"]
+MergeChoice = Literal["auto", "cluster", "combine", "balanced"]
 
 OURS: Final = "ours"  # what matrix.yaml and `--kernel` call the attention kernels that fmha brings
 UNLIMITED: Final = -1  # left, right
@@ -179,7 +179,8 @@ class Configuration:
     merge: MergeChoice = field(
         default="auto",
         metadata=_axis(
-            "of splits: within a cluster, Hopper's alone and 8 at most, or by the combine kernel; `auto` as for `rows`",
+            "of splits: within a cluster, Hopper's alone and 8 at most, or by the combine kernel; `balanced`, Hopper's"
+            " alone: so many CTAs in all, which divide the keys of all entries evenly; `auto` as for `rows`",
             "merge-",
             "merge",
         ),
@@ -372,6 +373,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "s_sparse", "must be above 0 for valid indices"
     if item.merge == "cluster" and item.splits == 1:
         return "merge", "in a cluster needs at least 2 splits"
+    if item.merge == "balanced" and (item.topk or item.before):
+        return "merge", "must not be balanced with topk or before"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
         return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
     return None

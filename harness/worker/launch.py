@@ -11,6 +11,7 @@ from typing import Any, Final
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import (
     ARCH,
+    Balance,
     combine_launch,
     combine_overlaps,
     ctas_per_sm,
@@ -45,6 +46,7 @@ class Call:
     output_bf16: bool = False
     splits: int = 1
     in_cluster: bool = False  # the CTAs of a row tile are a cluster, which merges their splits
+    balance: Balance | None = None  # splits are balanced: not `splits` of each plane
     kv_heads: int = 1
     # Elements from one batch entry, row and head of a tensor to the next; None where it is contiguous.
     q_strides: Sequence[int] | None = None
@@ -81,15 +83,22 @@ class Call:
     @property
     def combines(self) -> bool:
         """Whether the combine kernel merges the splits."""
-        return self.splits > 1 and not self.in_cluster
+        return self.balance is not None or (self.splits > 1 and not self.in_cluster)
+
+    @property
+    def parts(self) -> int:
+        """Partial results of balanced splits: one ends with each CTA, and one with each plane."""
+        return self.balance.ctas + self.planes.batch if self.balance else 0
 
     @property
     def partial_elements(self) -> Mapping[str, int]:
-        """float32 elements of each buffer that passes partial results from the forward to the combine kernel."""
+        """32-bit elements of each buffer that passes partial results from the forward to the combine kernel."""
         if not self.combines:
             return {}
-        rows = self.splits * self.batch * self.t * self.heads
-        return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows}
+        planes = self.planes
+        rows = (self.parts or self.splits * planes.batch) * planes.t * planes.heads
+        shares = {"shares": 2 * min(planes.batch, self.balance.ctas)} if self.balance else {}
+        return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows} | shares
 
 
 def launch_attention(
@@ -129,6 +138,8 @@ def launch_attention(
         query_box=math.prod(query_box(variant.arch, variant.shape.rows, planes.heads)),
         page_size=call.page_size,
         key_box=key_box(variant.shape.keys, call.page_size),
+        parts=call.parts,
+        part_tiles=call.balance.part_tiles if call.balance else 0,
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
@@ -138,7 +149,12 @@ def launch_attention(
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    suffix, grid = combine_launch(variant.arch, planes, call.splits)
+    if call.balance:
+        most = -(-call.balance.ctas // planes.batch)
+        suffix, (x, y, z) = combine_launch(variant.arch, planes, most)
+        suffix, grid = suffix + "_balanced", (x, y, min(z, call.balance.ctas))
+    else:
+        suffix, grid = combine_launch(variant.arch, planes, call.splits)
     if call.by_head and not knows_heads(variant):
         suffix += "_heads"
     config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
@@ -153,12 +169,13 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
         return ctas, 1, 1
     planes = call.planes
     shape = replace(variant.shape, rows=tile_rows(variant, call))
-    return params.query_blocks(shape, call.t, planes.heads, call.topk), call.splits, planes.batch
+    row_tiles = params.query_blocks(shape, call.t, planes.heads, call.topk)
+    return (call.balance.ctas, 1, 1) if call.balance else (row_tiles, call.splits, planes.batch)
 
 
 def walkers_of(variant: Variant, call: Call) -> int:
     """CTAs that draw the row tiles, for which they need FmhaParams' `drawn`; 0 where each row tile has its own."""
-    if call.splits > 1 or not walks(variant):
+    if call.splits > 1 or call.balance or not walks(variant):
         return 0
     return walkers(variant.arch, call.planes, rows_define(variant), tile_rows(variant, call))
 

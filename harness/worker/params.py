@@ -21,7 +21,7 @@ SHARED_ALIGNMENT: Final = 1024
 SHARED_CONTROL_BYTES: Final = 128
 
 TENSOR_MAP_BYTES: Final = 128
-PARAMS_BYTES: Final = 832  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
+PARAMS_BYTES: Final = 896  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
 MAPS: Final = ("q", "k", "v", "sparse_k", "sparse_v")
 
 # FmhaParams::flags
@@ -87,6 +87,9 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("cu_seqlens_k", 816, "Q"),
     ("page_size", 824, "i"),
     ("key_box", 828, "i"),
+    ("shares", 832, "Q"),
+    ("parts", 840, "i"),
+    ("part_tiles", 844, "i"),
 )
 
 
@@ -138,6 +141,9 @@ class FmhaParams:
     cu_seqlens_k: int = 0
     page_size: int = 0
     key_box: int = 0
+    shares: int = 0
+    parts: int = 0
+    part_tiles: int = 0
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

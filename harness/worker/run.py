@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.worker.apart import Launcher
+from fmha.harness.worker.choice import Balance
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
 from fmha.harness.worker.launch import Call, contiguous, launch_attention
@@ -167,6 +168,7 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
         splits=item.splits,
         in_cluster=merges_in_cluster(item, arch),
         kv_heads=item.kv_heads,
+        balance=Balance(ctas=item.splits, part_tiles=1) if item.merge == "balanced" else None,
     )
     call = replace(call, **scattered_call(item, inputs))
     return replace(call, **_strides(item, call))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fmha.harness.worker import choice
 from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, sm90_shape, sm100_shape
 from fmha.harness.worker.protocol import Configuration, PPath, Variant
@@ -85,6 +87,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
+    if configuration.merge == "balanced":
+        return _balancing(configuration, fitting, arch)
     by_rule = choice.rows_of_cta(arch, configuration.planes, splits, configuration.mask != "none", short=not by_head)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
@@ -100,6 +104,16 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
     of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
     return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"
+
+
+def _balancing(configuration: Configuration, fitting: Sequence[Variant], arch: str) -> Variant | str:
+    """The variant that walks over tiles of several planes."""
+    rows = configuration.t * configuration.planes.heads
+    for variant in fitting:
+        fits = rows <= variant.shape.rows and configuration.rows in (0, variant.shape.rows)
+        if fits and walks(variant) and not rows_define(variant):
+            return variant
+    return f"no kernel for head_dim {configuration.head_dim} balances splits of {rows} rows on {arch} yet"
 
 
 def kind_of(variant: Variant) -> str:

@@ -87,4 +87,12 @@ struct FmhaParams {
     const int32_t* cu_seqlens_k;  // likewise of keys
     int32_t page_size;            // a power of two
     int32_t key_box;              // keys of a box of the maps k and v
+
+    // Balanced splits, sm_90a alone, of planes with one row tile: the tiles of all planes are divided evenly among the
+    // CTAs, which are gridDim.x, kv_heads at least. The partial results of a plane are kv_heads apart: partial_o
+    // [parts, t * heads, head_dim] and so on. A plane with a single one has its result from the forward kernel.
+    int32_t* shares;     // [min(batch, CTAs), 2], by the forward kernel: of a plane, or where those are more of the one
+                         // that a CTA begins and another ends, the first partial result and how many there are
+    int32_t parts;       // CTAs and planes together; 0: each plane has `splits` splits
+    int32_t part_tiles;  // that a CTA has at least, where it has any
 };

@@ -25,7 +25,7 @@ struct Alternation {
     using Packed = uint32_t[T::kKeys / 16][4];
 
     Consumer<T>& c;
-    TileStream<T::kKeys> stream;
+    TileStream<T> stream;
     const bool one_load;
     Tile own{};      // the next tile of S,
     bool has_own;    // if there is one; and

@@ -100,16 +100,16 @@ __device__ __forceinline__ void add_part(float (&o)[Lanes::kElements], uint32_t 
 // sinks to where they are used, and so waits for each. The code is the same for every number of splits up to those in
 // flight; unless `live` it loads nothing and merges zeros.
 template <class Lanes>
-__device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int64_t row, int64_t rows, bool live,
-                                                   uint32_t buffer) {
+__device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int64_t row, int64_t rows, int splits,
+                                                   bool live, uint32_t buffer) {
     const int lane = threadIdx.x % 32;
     Merged<Lanes> merged;
     const auto at = [&](int part, int vector) {
         return buffer + ((part * Lanes::kVectors + vector) * kFmhaCombineThreads + threadIdx.x) * Lanes::kBytes;
     };
 #pragma unroll 1
-    for (int chunk = 0; chunk < params.splits; chunk += 32) {  // a lane has one split's statistics
-        const bool there = live && chunk + lane < params.splits;
+    for (int chunk = 0; chunk < splits; chunk += 32) {  // a lane has one split's statistics
+        const bool there = live && chunk + lane < splits;
         const int64_t own = (chunk + lane) * rows + row;
         const float split_max = there ? params.partial_max[own] : -kInfinity;
         const float split_sum = there ? params.partial_sum[own] : 0.0f;
@@ -118,17 +118,17 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
         for (int i = 0; i < Lanes::kScales; ++i) {
             scales[i] = 1.0f;
             if (Lanes::kF16 && there) {
-                scales[i] = partial_scales<Lanes::kHeadDim>(params, rows)[own * Lanes::kScales + i];
+                scales[i] = partial_scales<Lanes::kHeadDim>(params)[own * Lanes::kScales + i];
             }
         }
         const int64_t first = (chunk * rows + row) * Lanes::kHeadDim + lane * Lanes::kElements;
         const char* part = reinterpret_cast<const char*>(params.partial_o) + first * Lanes::kElementBytes;
         float weight = 0.0f;
 #pragma unroll 1
-        for (int batch = 0; batch < min(32, params.splits - chunk); batch += Lanes::kInFlight) {
+        for (int batch = 0; batch < min(32, splits - chunk); batch += Lanes::kInFlight) {
 #pragma unroll
             for (int i = 0; i < Lanes::kInFlight; ++i) {
-                const bool due = live && lane < Lanes::kUsed && chunk + batch + i < params.splits;
+                const bool due = live && lane < Lanes::kUsed && chunk + batch + i < splits;
 #pragma unroll
                 for (int v = 0; v < Lanes::kVectors; ++v) {
                     ptx::copy_async<Lanes::kBytes>(at(i, v), part + 32 * Lanes::kBytes * v, due);
@@ -168,13 +168,13 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
     return merged;
 }
 
-// What a warp stores of `row`, the row `own` of the grid's plane.
+// What a warp stores of the row `own` of a plane, the plane `index`.
 template <class Lanes>
-__device__ __forceinline__ void store_merged(const FmhaParams& params, int own, int64_t row,
-                                             const Merged<Lanes>& merged, bool live) {
+__device__ __forceinline__ void store_merged(const FmhaParams& params, int own, int index, const Merged<Lanes>& merged,
+                                             bool live) {
     const int lane = threadIdx.x % 32;
-    const Plane plane = plane_of(params, blockIdx.z);
-    const int64_t stored = kKvHeads ? stored_row(params, plane, own) : row;
+    const Plane plane = plane_of(params, index);
+    const int64_t stored = kKvHeads ? stored_row(params, plane, own) : int64_t(index) * params.t * params.heads + own;
     const float factor =
         live ? output_factor(params, query_head(params, plane, own), merged.maximum, merged.sum) : 0.0f;
 #pragma unroll
@@ -191,17 +191,46 @@ __device__ __forceinline__ void store_merged(const FmhaParams& params, int own, 
     }
 }
 
-// Whether the grid's plane has row `own`: with packed queries an entry may have fewer than others.
-__device__ __forceinline__ bool has_row(const FmhaParams& params, int own) {
-    return !kPaged || own < queries_of(params, entry_of(params, blockIdx.z)) * params.heads;
+// Whether a plane has row `own`: with packed queries an entry may have fewer than others.
+__device__ __forceinline__ bool has_row(const FmhaParams& params, int own, int plane) {
+    return !kPaged || own < queries_of(params, entry_of(params, plane)) * params.heads;
 }
 
-template <class Lanes>
+// The grid's plane, and where its partial results are: `step` rows from one to the next.
+template <bool Balanced>
+struct PlaneParts {
+    int plane = blockIdx.z;
+    int64_t before, step;  // rows
+    int count;
+
+    // Until the forward kernel is done, what holds without balanced splits.
+    __device__ explicit PlaneParts(const FmhaParams& params)
+        : before(int64_t(blockIdx.z) * params.t * params.heads),
+          step(int64_t(params.batch) * params.t * params.heads),
+          count(params.splits) {}
+
+    // Once it is done; false where there is nothing to merge.
+    __device__ bool find(const FmhaParams& params) {
+        if constexpr (Balanced) {
+            const int2 share = reinterpret_cast<const int2*>(params.shares)[blockIdx.z];
+            const int heads = by_head(params) ? params.kv_heads : 1, rows = params.t * params.heads;
+            if (int(gridDim.z) < params.batch) {
+                plane = share.x - int(blockIdx.z) / heads * heads;
+            }
+            step = int64_t(heads) * rows;
+            before = int64_t(share.x) * rows;
+            count = share.y;
+            return count > 1;
+        }
+        return true;
+    }
+};
+
+template <class Lanes, bool Balanced>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
     static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
-    const int rows = params.t * params.heads;
-    const int64_t row = int64_t(blockIdx.z) * rows + own;
     const int lane = threadIdx.x % 32;
+    PlaneParts<Balanced> parts(params);
     // The first turn is for nothing: a launch finds its instruction cache cold, and so fetches the code while the
     // forward kernel runs.
 #pragma unroll 1
@@ -209,17 +238,17 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, u
         if (turn == 1) {
             ptx::wait_for_primary();
             stamp_combine<1>();
-            if (!has_row(params, own)) {
+            if (!parts.find(params) || !has_row(params, own, parts.plane)) {
                 return;
             }
         }
-        const auto merged = merge_row<Lanes>(params, row, int64_t(params.batch) * rows, turn == 1, buffer);
+        const auto merged = merge_row<Lanes>(params, parts.before + own, parts.step, parts.count, turn == 1, buffer);
         const bool live = turn == 1 && lane < Lanes::kUsed;
-        store_merged<Lanes>(params, own, row, merged, live);
+        store_merged<Lanes>(params, own, parts.plane, merged, live);
     }
 }
 
-template <int HeadDim>
+template <int HeadDim, bool Balanced>
 __device__ __forceinline__ void combine(const FmhaParams& params) {
     __shared__ float4 parts[kCombineSharedBytes / sizeof(float4)];
     const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
@@ -228,9 +257,9 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     if (own < params.t * params.heads) {
         const uint32_t buffer = ptx::shared_address(parts);
         if (params.flags & kFmhaPartialF16) {
-            combine_row<CombineLanes<HeadDim, true>>(params, own, buffer);
+            combine_row<CombineLanes<HeadDim, true>, Balanced>(params, own, buffer);
         } else {
-            combine_row<CombineLanes<HeadDim, false>>(params, own, buffer);
+            combine_row<CombineLanes<HeadDim, false>, Balanced>(params, own, buffer);
         }
         stamp_combine<2>();
     }

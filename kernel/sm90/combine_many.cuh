@@ -32,7 +32,7 @@ __device__ __forceinline__ Merged<Lanes> merge_share(const FmhaParams& params, i
         for (int i = 0; i < Lanes::kScales; ++i) {
             scales[i] = 1.0f;
             if (Lanes::kF16 && there) {
-                scales[i] = partial_scales<Lanes::kHeadDim>(params, rows)[own * Lanes::kScales + i];
+                scales[i] = partial_scales<Lanes::kHeadDim>(params)[own * Lanes::kScales + i];
             }
         }
         const int64_t first = (chunk * rows + row) * Lanes::kHeadDim + lane * Lanes::kElements;
@@ -130,41 +130,39 @@ __device__ __forceinline__ void meet(Merged<Lanes>& merged, uint32_t buffer) {
     __syncthreads();  // the next turn writes there
 }
 
-template <class Lanes>
+template <class Lanes, bool Balanced>
 __device__ __forceinline__ void combine_many_of_row(const FmhaParams& params, uint32_t buffer) {
     const int own = blockIdx.x;
-    const int rows = params.t * params.heads;
-    const int64_t row = int64_t(blockIdx.z) * rows + own;
-    const Share share(params.splits, threadIdx.x / 32, kFmhaCombineRows);
+    PlaneParts<Balanced> parts(params);
     // The first turn is for nothing, as in combine_row.
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
         if (turn == 1) {
             ptx::wait_for_primary();
             stamp_combine<1>();
-            if (!has_row(params, own)) {
+            if (!parts.find(params) || !has_row(params, own, parts.plane)) {
                 return;
             }
         }
+        const Share share(parts.count, threadIdx.x / 32, kFmhaCombineRows);
         const int end = turn == 1 ? share.end : min(share.begin + 1, share.end);
-        auto merged =
-            merge_share<Lanes>(params, row, int64_t(params.batch) * rows, share.begin, end, turn == 1, buffer);
+        auto merged = merge_share<Lanes>(params, parts.before + own, parts.step, share.begin, end, turn == 1, buffer);
         meet<Lanes>(merged, buffer);
         const bool live = turn == 1 && threadIdx.x < Lanes::kUsed;
-        store_merged<Lanes>(params, own, row, merged, live);
+        store_merged<Lanes>(params, own, parts.plane, merged, live);
     }
 }
 
-template <int HeadDim>
+template <int HeadDim, bool Balanced>
 __device__ __forceinline__ void combine_many(const FmhaParams& params) {
     __shared__ float4 parts[kCombineSharedBytes / sizeof(float4)];
     stamp_combine<0>();
     ptx::launch_dependents();
     const uint32_t buffer = ptx::shared_address(parts);
     if (params.flags & kFmhaPartialF16) {
-        combine_many_of_row<CombineLanes<HeadDim, true>>(params, buffer);
+        combine_many_of_row<CombineLanes<HeadDim, true>, Balanced>(params, buffer);
     } else {
-        combine_many_of_row<CombineLanes<HeadDim, false>>(params, buffer);
+        combine_many_of_row<CombineLanes<HeadDim, false>, Balanced>(params, buffer);
     }
     stamp_combine<2>();
 }

@@ -133,16 +133,22 @@ __device__ __forceinline__ float row_magnitude(const Consumer<T>& consumer, int 
     return fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
 }
 
-// The whole result, or with splits this split's part, straight from the registers.
+// The whole result, or with splits this split's part, straight from the registers. `slot`: of the span, with balanced
+// splits.
 template <class T>
-__device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
+__device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2], int slot) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
     const int end = place.end(params);
-    const bool partial = params.splits > 1;
+    bool partial = params.splits > 1;
+    int64_t number = int64_t(blockIdx.y) * params.batch + place.batch;
+    if (balanced<T>(params)) {
+        number = int(ptx::load_shared(consumer.shared.span(slot) + 8));
+        partial = number >= 0;
+    }
     const Plane plane = plane_of(params, place.batch);
     const int64_t rows = int64_t(params.t) * params.heads;
-    const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
+    const int64_t before = (partial ? number : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
@@ -168,8 +174,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         if (partial && params.flags & kFmhaPartialF16) {
             const PowerOfTwo unit(row_magnitude(consumer, half) * scale);
             if (first) {
-                partial_scales<T::kHeadDim>(
-                    params, params.batch * rows)[row * T::kColumnGroups + consumer.column_group] = unit.value;
+                partial_scales<T::kHeadDim>(params)[row * T::kColumnGroups + consumer.column_group] = unit.value;
             }
             for_each_block(consumer, half, scale * unit.reciprocal, ptx::pack_f16x2, store(params.partial_o));
         } else if (!partial && params.flags & kFmhaOutputBf16) {
@@ -222,7 +227,7 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
     const int begin = rows * place.y() / place.height * kVectors;
     const int end = rows * (place.y() + 1) / place.height * kVectors;
     const bool partial = params.splits > place.height;
-    const int64_t before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
+    const int64_t before = partial ? int64_t(blockIdx.y / place.height) * params.batch + place.batch : place.batch;
     uint32_t bases[kMost];
 #pragma unroll
     for (int y = 0; y < kMost; ++y) {

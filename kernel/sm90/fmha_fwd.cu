@@ -34,11 +34,15 @@ __device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all)
     return ctas + int(__shfl_sync(0xffffffffu, drawn, 0));
 }
 
-// Tells the consumers what was drawn, once they are done with the Q before. By one thread, which then completes
+// Tells the consumers what is next, once they are done with the Q before. By one thread, which then completes
 // query_full.
 template <class T>
-__device__ __forceinline__ void hand_over(const SharedMap<T>& shared, const Walk<T>& walk, uint32_t parity) {
+__device__ __forceinline__ void hand_over(const FmhaParams& params, const SharedMap<T>& shared, const Walk<T>& walk,
+                                          const BalancedWalk<T>& balance, uint32_t parity) {
     ptx::mbarrier_wait(shared.query_empty(), parity);
+    if (balanced<T>(params)) {
+        tell(shared, balance, parity ^ 1);
+    }
     ptx::store_shared(shared.drawn(), uint32_t(walk.row_tile));
     ptx::store_shared(shared.drawn() + 4, uint32_t(walk.batch));
 }
@@ -48,7 +52,7 @@ __device__ __forceinline__ void hand_over(const SharedMap<T>& shared, const Walk
 // with the Q before.
 template <class T>
 __device__ __forceinline__ void produce_further(const FmhaParams& params, SharedMap<T> shared, Walk<T>& walk,
-                                                const Producer<T>& first) {
+                                                BalancedWalk<T>& balance, const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
     const int ctas = walk.ctas(), all = walk.all(params);
@@ -60,10 +64,15 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         } else {
             ++walk.turn;
         }
-        walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
+        if (balanced<T>(params)) {
+            balance.advance(params);
+            walk.go_to(balance);
+        } else {
+            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
+        }
         if (walk.row_tile < 0) {
             if (ptx::elect_one()) {
-                hand_over(shared, walk, parity);
+                hand_over(params, shared, walk, balance, parity);
                 ptx::mbarrier_arrive(shared.query_full());
             }
             __syncwarp();
@@ -77,7 +86,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             loads.ahead = true;
         }
         if (ptx::elect_one()) {
-            hand_over(shared, walk, parity);
+            hand_over(params, shared, walk, balance, parity);
             load_query<T>(params, shared, walk);
         }
         __syncwarp();
@@ -96,13 +105,19 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
                                         int ring) {
     const bool alone = width * height == 1;
     Walk<T> walk(params);
+    BalancedWalk<T> balance;
     bool ahead = false;
     if (ring == 0) {
-        ahead = begin<T>(params, shared, width, walk).in(ring);
+        ahead = begin<T>(params, shared, width, walk, balance).in(ring);
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
-        ahead = FirstTile<T>(params, length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile)).in(ring);
+        const int length = length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile);
+        ahead = FirstTile<T>(params, walk, length).in(ring);
+    }
+    if (balanced<T>(params) && walk.row_tile < 0) {
+        ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
+        return;
     }
     if (!alone) {
         ptx::cluster_arrive();
@@ -117,7 +132,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     if constexpr (T::kRings == 1) {
         producer_role<T>(params, loads);
         if constexpr (T::kWalks) {
-            produce_further<T>(params, shared, walk, loads.producer);
+            produce_further<T>(params, shared, walk, balance, loads.producer);
         }
     } else {
         group_producer_role<T>(params, loads, ring);
@@ -150,7 +165,7 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
 
 // The result of the rows whose products are done, or their part of it.
 template <class T>
-__device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T>& place) {
+__device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T>& place, int slot = 0) {
     stamp<kLastProduct>(threadIdx.x == 0);
     float correction[2];
     finish_sums(consumer, correction);
@@ -160,7 +175,7 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
         ptx::cluster_sync();
         merge_parts<T>(consumer.params, consumer.shared, place);
     } else {
-        store_rows(consumer, correction);
+        store_rows(consumer, correction, slot);
         stamp<kStored>(threadIdx.x == 0);
     }
     stamp<kMerged>(threadIdx.x == 0);
@@ -177,22 +192,27 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Walk<T
 #pragma unroll 1
     while (true) {
         run_overlapped(consumer, begun, cursor);
+        const int slot = walk.turn % 2;
         if constexpr (!T::kBeginsAhead) {
-            finish_rows<T>(consumer, place);
+            finish_rows<T>(consumer, place, slot);
         }
         Place<T> next = place;
         bool more = false;
         if constexpr (T::kWalks) {
             ++walk.turn;
             ptx::mbarrier_wait(consumer.shared.query_full(), walk.turn % 2);
-            walk.row_tile = int(ptx::load_shared(consumer.shared.drawn()));
-            walk.batch = int(ptx::load_shared(consumer.shared.drawn() + 4));
+            if (balanced<T>(consumer.params)) {
+                walk.go_to(consumer.shared, walk.turn % 2);
+            } else {
+                walk.row_tile = int(ptx::load_shared(consumer.shared.drawn()));
+                walk.batch = int(ptx::load_shared(consumer.shared.drawn() + 4));
+            }
             more = walk.row_tile >= 0;
             next = Place<T>(consumer.params, walk, 1, 1);
             begun = Begun<T>(consumer, next, cursor, more);
         }
         if constexpr (T::kBeginsAhead) {
-            finish_rows<T>(consumer, place);
+            finish_rows<T>(consumer, place, slot);
         }
         if (!more) {
             if constexpr (T::kWalks) {
@@ -214,16 +234,25 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_arrive();
     }
+    Walk<T> walk(params);
+    if (balanced<T>(params)) {
+        ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+        walk.go_to(shared, 0);
+        if (walk.row_tile < 0) {
+            return;
+        }
+    }
     if constexpr (T::kTurns) {
         if (group + 1 == T::kLaunch.row_groups) {
             ptx::named_barrier_arrive(kTurnBarrier, 256);  // the first group begins
         }
     }
-    Walk<T> walk(params);
     Cursor<T> cursor;
     Place<T> place(params, walk, width, height);
     Consumer<T> consumer(params, shared, place, group);
-    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+    if (!balanced<T>(params)) {
+        ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+    }
     if (!alone) {
         ptx::cluster_wait();
     }
@@ -299,10 +328,23 @@ extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM),
 
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine_sm90(const __grid_constant__ FmhaParams params) {
-    fmha::sm90::combine<FMHA_HEAD_DIM>(params);
+    fmha::sm90::combine<FMHA_HEAD_DIM, false>(params);
 }
 
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine_sm90_many(const __grid_constant__ FmhaParams params) {
-    fmha::sm90::combine_many<FMHA_HEAD_DIM>(params);
+    fmha::sm90::combine_many<FMHA_HEAD_DIM, false>(params);
 }
+
+// Behind balanced splits, which kernels have whose CTAs walk over planes.
+#if FMHA_KIND == 1 && FMHA_ROWS == 0 && FMHA_HEAD_DIM < 512
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_sm90_balanced(const __grid_constant__ FmhaParams params) {
+    fmha::sm90::combine<FMHA_HEAD_DIM, true>(params);
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_sm90_many_balanced(const __grid_constant__ FmhaParams params) {
+    fmha::sm90::combine_many<FMHA_HEAD_DIM, true>(params);
+}
+#endif

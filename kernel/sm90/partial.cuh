@@ -7,6 +7,7 @@
 #include "common/ptx/math.cuh"
 #include "fmha_params.h"
 #include "launch.h"
+#include "parts.cuh"
 
 namespace fmha::sm90 {
 
@@ -14,10 +15,10 @@ namespace fmha::sm90 {
 template <int HeadDim>
 constexpr int kPartialScales = fmha_sm90_launch(HeadDim).column_groups;
 
-// [splits, batch, t * heads, kPartialScales], behind the elements.
+// [partial_rows, kPartialScales], behind the elements.
 template <int HeadDim>
-__device__ __forceinline__ float* partial_scales(const FmhaParams& params, int64_t rows) {
-    return params.partial_o + params.splits * rows * (HeadDim / 2);
+__device__ __forceinline__ float* partial_scales(const FmhaParams& params) {
+    return params.partial_o + partial_rows(params) * (HeadDim / 2);
 }
 
 // The power of two in `magnitude`, kept where it and its reciprocal are normal numbers, and that reciprocal. Exact, so

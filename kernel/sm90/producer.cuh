@@ -45,7 +45,7 @@ struct Producer {
         int rows[kLaneRows];
     };
 
-    __device__ bool next(TileStream<T::kKeys>& stream, Load& load) {
+    __device__ bool next(TileStream<T>& stream, Load& load) {
         if (!stream.next(load.tile)) {
             return false;
         }
@@ -206,7 +206,7 @@ private:
 template <class T>
 struct Loads {
     Producer<T> producer;
-    TileStream<T::kKeys> stream;
+    TileStream<T> stream;
     typename Producer<T>::Load keys{};
     bool more;
     bool ahead;  // K of the first tile, which begins a run, is on its way
@@ -232,7 +232,7 @@ struct Loads {
 // Where the dense tiles end of which none has a tail to clear: a run that a short loop loads, whose code stays in the
 // instruction cache. What is around it takes a thousand cycles a tile, and consumers would wait for it.
 template <class T>
-__device__ __forceinline__ int end_of_run(const Producer<T>& producer, const TileStream<T::kKeys>& stream, int begin) {
+__device__ __forceinline__ int end_of_run(const Producer<T>& producer, const TileStream<T>& stream, int begin) {
     const int last = stream.dense_end - T::kKeys;
     return last >= begin && producer.has_tail({last, 0, -1}, true) ? last : stream.dense_end;
 }

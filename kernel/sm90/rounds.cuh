@@ -12,7 +12,7 @@ namespace fmha::sm90 {
 // warpgroups. The ring: K0, V0, K1, V1, ...
 template <class T>
 __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
-    TileStream<T::kKeys> stream = c.place.tiles(c.params);
+    TileStream<T> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
     if (!stream.next(tile)) {
         return;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
 // walks those alone that it sees.
 template <class T>
 struct Begun {
-    TileStream<T::kKeys> stream;
+    TileStream<T> stream;
     int unseen = 0;  // the CTA's tiles behind those
     Tile first{};
     bool any;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void pass_over_unseen(Consumer<T>& c, int unseen, boo
 // beside this one's product, and the exponentials in one block with P's conversion. The ring: K0, K1, V0, K2, V1, ...
 template <class T>
 __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, Cursor<T>& at) {
-    TileStream<T::kKeys>& stream = begun.stream;
+    TileStream<T>& stream = begun.stream;
     if (!begun.any) {
         c.release_query();
         return;

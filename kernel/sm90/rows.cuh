@@ -41,7 +41,7 @@ struct Rows {
         uint32_t words[(T::kKeys + 31) / 32];
     };
 
-    __device__ __forceinline__ Entries valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
+    __device__ __forceinline__ Entries valid_entries(const TileStream<T>& stream, const Tile& tile) const {
         Entries valid{};
         if (tile.sparse()) {
 #pragma unroll

@@ -45,8 +45,8 @@ struct FirstTile {
     bool known;
     bool one_load;
 
-    __device__ FirstTile(const FmhaParams& params, int length) {
-        const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
+    __device__ FirstTile(const FmhaParams& params, const Walk<T>& walk, int length) {
+        const Share tiles = walk.tiles.share(params, 0, ceil_div(length, T::kKeys));
         one_load = params.flags & kFmhaSharedKv;
         key = tiles.begin * T::kKeys;
         const bool tail = key + T::kKeys > length && (kPaged || length < params.s_k);
@@ -169,12 +169,19 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
     }
 }
 
+// What the CTA has of a plane, for its other warps. Two slots take turns: rows are stored while the next are under way.
+template <class T>
+__device__ __forceinline__ void tell(const SharedMap<T>& shared, const BalancedWalk<T>& balance, int slot) {
+    ptx::store_shared_v4(shared.span(slot), uint32_t(balance.span.begin), uint32_t(balance.span.end),
+                         uint32_t(balance.span.part), uint32_t(balance.plane));
+}
+
 // By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
 // one. The first tile, whose K was loaded if it is known.
 template <class T>
-__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width,
-                                              const Walk<T>& walk) {
-    FirstTile<T> first(params, params.s_k);
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width, Walk<T>& walk,
+                                              BalancedWalk<T>& balance) {
+    FirstTile<T> first(params, walk, params.s_k);
     if (ptx::elect_one()) {
         if (params.s_k > 0) {
             ptx::prefetch_tensor_map(params.k);
@@ -187,10 +194,21 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     asm volatile("" ::"r"(first.key), "r"(int(first.known)));  // else ptxas computes it where it is used
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
+    if (balanced<T>(params)) {
+        balance.start(params);
+        walk.go_to(balance);
+        if (ptx::elect_one()) {
+            tell(shared, balance, 0);
+        }
+        __syncwarp();
+        if (walk.row_tile < 0) {
+            return first;
+        }
+    }
     if constexpr (kPaged) {
-        first = FirstTile<T>(params, length_of<T>(params, entry_of(params, walk.batch), walk.row_tile));
+        first = FirstTile<T>(params, walk, length_of<T>(params, entry_of(params, walk.batch), walk.row_tile));
     } else if (params.kv_lens) {
-        first = FirstTile<T>(params, params.kv_lens[entry_of(params, walk.batch)]);
+        first = FirstTile<T>(params, walk, params.kv_lens[entry_of(params, walk.batch)]);
     }
     load_first<T>(params, shared, first, walk);
     return first;

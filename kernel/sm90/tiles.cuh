@@ -44,8 +44,10 @@ struct Share {
     }
 };
 
-template <int Keys>
+// Of the tiles of a CTA of `T`, a head_dim's Traits.
+template <class T>
 struct TileStream {
+    static constexpr int Keys = T::kKeys;
     const FmhaParams* params;
     int batch;
     int dense;  // next dense key
@@ -57,8 +59,9 @@ struct TileStream {
 
     // Rows [first, end) are those whose dense keys are loaded, the cluster's if it shares loads; [own, own_end) are the
     // CTA's. Row = query * heads + head, cut at the last row.
-    __device__ TileStream(const FmhaParams& p, int b, int split, int length, int offset, int first, int end, int own,
-                          int own_end, bool shared_loads)
+    template <class OwnTiles>
+    __device__ TileStream(const FmhaParams& p, int b, const OwnTiles& own_tiles, int length, int offset, int first,
+                          int end, int own, int own_end, bool shared_loads)
         : params(&p), batch(b) {
         KeyRange seen = {0, length};
         if (windowed(p)) {
@@ -66,7 +69,7 @@ struct TileStream {
             seen.end = visible_keys(p, length, offset, query_of(p, end - 1)).end;
         }
         const int begin = seen.first / Keys;
-        const Share tiles(seen.end > seen.first ? ceil_div(seen.end, Keys) - begin : 0, split, p.splits);
+        const Share tiles = own_tiles.share(p, begin, seen.end > seen.first ? ceil_div(seen.end, Keys) - begin : 0);
         dense = (begin + tiles.begin) * Keys;
         dense_end = (begin + tiles.end) * Keys;
         query = entry = entries = 0;
@@ -78,7 +81,7 @@ struct TileStream {
         if (lists_name_rows && own_end > own) {
             const int lists = ceil_div(p.topk, Keys);
             query = own / p.heads;
-            const Share share(((own_end - 1) / p.heads - query + 1) * lists, split, p.splits);
+            const Share share(((own_end - 1) / p.heads - query + 1) * lists, blockIdx.y, p.splits);
             query += share.begin / lists;
             entry = share.begin % lists * Keys;
             entries = share.end - share.begin;

@@ -3,8 +3,11 @@
 
 #include <stdint.h>
 
+#include "common/ptx/shared.cuh"
 #include "launch.h"
+#include "parts.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/control.cuh"
 #include "tiles.cuh"
 
 namespace fmha::sm90 {
@@ -24,6 +27,7 @@ struct Traits {
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
+    static constexpr bool kBalances = kWalks && FMHA_ROWS == 0;     // splits; other shapes that walk have none
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
     static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = kLaunch.registers;
@@ -78,8 +82,9 @@ struct Traits {
     static constexpr int kBarriers = kQueryEmpty + (kWalks ? 1 : 0);
     // What the producer drew: the row tile, negative when none is left, and its batch entry.
     static constexpr int kSmemDrawn = kSmemBarriers + 8 * kBarriers;
+    static constexpr int kSmemSpans = (kSmemDrawn + 8 + 15) / 16 * 16;  // two, of balanced splits, 16 bytes each
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
-    static_assert(1024 + kSmemDrawn + 8 <= kSharedBytes, "launch.h says another size");
+    static_assert(1024 + kSmemSpans + 32 <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
                   "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
@@ -119,6 +124,7 @@ struct SharedMap {
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t drawn() const { return base + T::kSmemDrawn; }
+    __device__ uint32_t span(int slot) const { return base + T::kSmemSpans + 16 * slot; }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
@@ -159,13 +165,16 @@ template <class T>
 struct Walk {
     int turn = 0;
     int batch;
-    int row_tile;          // negative: none is left
+    int row_tile;  // negative: none is left
+    OwnTiles<T::kBalances> tiles;
     unsigned each = 1;     // entries of a group
     unsigned before_last;  // entries of all groups but the last one
 
     __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
         const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
-        if (T::kWalks && !own) {
+        if (balanced<T>(params)) {
+            batch = row_tile = 0;
+        } else if (T::kWalks && !own) {
             if (windowed(params)) {
                 divide(params);
             }
@@ -202,6 +211,21 @@ struct Walk {
         }
     }
 
+    // With balanced splits, whose planes have one row tile each.
+    __device__ void go_to(const BalancedWalk<T>& balance) { go_to(balance.span, balance.plane); }
+    __device__ void go_to(const Span& span, int plane) {
+        batch = max(plane, 0);
+        row_tile = min(plane, 0);
+        tiles.take(span);
+    }
+
+    // What `tell` has left.
+    __device__ void go_to(const SharedMap<T>& shared, int slot) {
+        uint32_t words[4];
+        ptx::load_shared(shared.span(slot), words);
+        go_to({int(words[0]), int(words[1]), int(words[2])}, int(words[3]));
+    }
+
     // The tile `index` in the order of all.
     __device__ void go_to(const FmhaParams& params, int index) {
         const unsigned rows = row_tiles(params);
@@ -232,7 +256,7 @@ template <class T>
 struct Place {
     int batch;
     Plane plane;  // which that is
-    int split;
+    OwnTiles<T::kBalances> own_tiles;
     int length;  // of the dense branch
     int offset;  // query 0's position
     int width;   // row tiles that share loads
@@ -250,11 +274,11 @@ struct Place {
         return min(own + tile_rows<T>(params), queries_of(params, plane.entry) * params.heads);
     }
 
-    __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height) {
+    __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height)
+        : own_tiles(walk.tiles) {
         const int row_tile = walk.row_tile, each = tile_rows<T>(params);
         batch = walk.batch;
         plane = plane_of(params, batch);
-        split = blockIdx.y;
         const int entry = plane.entry, rows = queries_of(params, entry) * params.heads;
         length = length_of<T>(params, entry, row_tile);
         offset = params.query_offsets ? params.query_offsets[entry] : length - queries_of(params, entry);
@@ -289,8 +313,8 @@ struct Place {
         return visible_keys(params, length, offset, query_of(params, last)).end;
     }
 
-    __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {
-        return {params, batch, split, length, offset, shared, shared_end, own, own_end, width > 1};
+    __device__ TileStream<T> tiles(const FmhaParams& params) const {
+        return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
     }
 };
 

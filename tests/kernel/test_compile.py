@@ -10,7 +10,7 @@ from fmha.harness.worker.choice import ARCH
 from fmha.harness.worker.compilers.build import warnings
 from fmha.harness.worker.params import PARAMS_BYTES
 from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.variants import VARIANTS
+from fmha.harness.worker.variants import VARIANTS, rows_define, walks
 
 pytestmark = pytest.mark.nvcc
 
@@ -37,8 +37,10 @@ def test_no_spill_and_no_stack(builds: Mapping[str, BuildResult], variant: Varia
 @variants
 def test_entries(builds: Mapping[str, BuildResult], variant: Variant) -> None:
     ptx = Path(builds[variant.name].ptx).read_text()
-    further = f"{variant.combine}_many" if variant.arch == ARCH else f"{variant.combine}_heads"
-    entries = [variant.entry, variant.combine, further]
+    further = ["_many"] if variant.arch == ARCH else ["_heads"]
+    if walks(variant) and not rows_define(variant):
+        further += ["_balanced", "_many_balanced"]
+    entries = [variant.entry, variant.combine, *(variant.combine + name for name in further)]
     assert re.findall(r"\.entry (\w+)\(", ptx) == entries
     assert set(re.findall(r"\.param (\.align \d+ \.b8) \w+\[(\d+)\]", ptx)) == {(".align 64 .b8", str(PARAMS_BYTES))}
     assert f".maxntid {variant.shape.threads}" in ptx
