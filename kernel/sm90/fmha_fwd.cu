@@ -51,7 +51,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                                                 const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
-    const int ctas = walk.ctas(), all = walk.all(params);
+    const int ctas = walk.ctas(), all = walk.start_drawing(params, shared.order());
 #pragma unroll 1
     while (true) {
         const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         } else {
             ++walk.turn;
         }
-        walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
+        walk.go_to(params, ctas < all ? draw(params, ctas, all) : all, shared.order());
         if (walk.row_tile < 0) {
             if (ptx::elect_one()) {
                 hand_over(shared, walk, parity);
@@ -95,6 +95,9 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
+    if (Walk<T>::draws_packed(params)) {
+        ptx::wait_for_primary();  // which may write the lengths
+    }
     Walk<T> walk(params);
     bool ahead = false;
     if (ring == 0) {
