@@ -55,7 +55,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                                                 BalancedWalk<T>& balance, const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
-    const int ctas = walk.ctas(), all = walk.all(params);
+    const int ctas = walk.ctas(), all = balanced<T>(params) ? 0 : walk.start_drawing(params, shared.order());
 #pragma unroll 1
     while (true) {
         const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             balance.advance(params);
             walk.go_to(balance);
         } else {
-            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
+            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all, shared.order());
         }
         if (walk.row_tile < 0) {
             if (ptx::elect_one()) {
@@ -104,6 +104,9 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
+    if (Walk<T>::draws_packed(params)) {
+        ptx::wait_for_primary();  // which may write the lengths
+    }
     Walk<T> walk(params);
     BalancedWalk<T> balance;
     bool ahead = false;

@@ -5,6 +5,7 @@
 
 #include "common/ptx/shared.cuh"
 #include "launch.h"
+#include "packed.cuh"
 #include "parts.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
@@ -82,7 +83,8 @@ struct Traits {
     static constexpr int kBarriers = kQueryEmpty + (kWalks ? 1 : 0);
     // What the producer drew: the row tile, negative when none is left, and its batch entry.
     static constexpr int kSmemDrawn = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemSpans = (kSmemDrawn + 8 + 15) / 16 * 16;  // two, of balanced splits, 16 bytes each
+    static constexpr int kSmemOrder = kSmemDrawn + 8;                                     // PackedOrder
+    static constexpr int kSmemSpans = (kSmemOrder + PackedOrder::kBytes + 15) / 16 * 16;  // two, of balanced splits
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemSpans + 32 <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -124,6 +126,7 @@ struct SharedMap {
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t drawn() const { return base + T::kSmemDrawn; }
+    __device__ uint32_t order() const { return base + T::kSmemOrder; }
     __device__ uint32_t span(int slot) const { return base + T::kSmemSpans + 16 * slot; }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
@@ -160,7 +163,8 @@ __device__ __forceinline__ int tile_rows(const FmhaParams& params) {
 // The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left.
 // Without a window batch entries follow one another, so that CTAs that are at work read the K and V of as few entries
 // as can be. Else row tiles are of several lengths: entries come by groups, in each of which the last rows of all its
-// entries come first, since under a causal mask they have the most keys.
+// entries come first, since under a causal mask they have the most keys. Where queries are packed a PackedOrder says
+// which row tiles there are; without it, as with a CTA each, some may be behind the last query.
 template <class T>
 struct Walk {
     int turn = 0;
@@ -170,6 +174,7 @@ struct Walk {
     unsigned each = 1;     // entries of a group
     unsigned before_last;  // entries of all groups but the last one
 
+    // By the whole warp, as is go_to: packed lengths are read.
     __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
         const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
         if (balanced<T>(params)) {
@@ -178,7 +183,16 @@ struct Walk {
             if (windowed(params)) {
                 divide(params);
             }
-            go_to(params, blockIdx.x);
+            if (draws_packed(params)) {
+                PackedOrder order = packed_order(params);
+                go_to(params, order, blockIdx.x);
+                if (row_tile < 0) {  // fewer row tiles than CTAs: this one's is behind the last query
+                    batch = 0;
+                    row_tile = row_tiles(params);
+                }
+            } else {
+                go_to(params, blockIdx.x);
+            }
         } else {
             batch = blockIdx.z;
             row_tile = kFmhaSm90Clusters ? blockIdx.x : row_tiles(params) - 1 - blockIdx.x;
@@ -190,15 +204,31 @@ struct Walk {
     }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
+    static __device__ bool draws_packed(const FmhaParams& params) { return T::kWalks && packed_queries(params); }
+
+    // Row tiles to draw. Where queries are packed, `order` in shared memory is from then on where the CTA has come.
+    __device__ int start_drawing(const FmhaParams& params, uint32_t order) const {
+        if (!draws_packed(params)) {
+            return all(params);
+        }
+        PackedOrder packed = packed_order(params);
+        packed.count(params, tile_rows<T>(params));
+        packed.store(order);
+        return packed.all;
+    }
+    __device__ PackedOrder packed_order(const FmhaParams& params) const {
+        const bool groups = windowed(params);
+        return {groups ? int(each) : params.batch, groups ? int(before_last) : params.batch};
+    }
 
     // Entries into groups, evenly. Each CTA gets about two row tiles of a group, or as many as there are of entries
     // whose K and V the L2 holds beside what passes. Then the last group may fill more of it, since behind it are no
     // row tiles for the CTAs that are done early, and has two entries at least.
     __device__ void divide(const FmhaParams& params) {
         constexpr unsigned kCached = 16u << 20, kCachedOfLast = 24u << 20;  // bytes
-        const unsigned entries = params.batch, keys = max(params.s_k, 1);
+        const unsigned entries = params.batch, keys = max(usual_keys(params), 1);
         const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
-        const unsigned wanted = 2 * ceil_div(ctas(), row_tiles(params));
+        const unsigned wanted = 2 * ceil_div(ctas(), usual_tiles(params));
         const unsigned most = max(min(wanted, kCached / key_bytes / keys), 1u);
         const unsigned last = min(wanted, max(kCachedOfLast / key_bytes / keys, 2u));
         if (last > most && entries >= most + last) {
@@ -226,7 +256,36 @@ struct Walk {
         go_to({int(words[0]), int(words[1]), int(words[2])}, int(words[3]));
     }
 
-    // The tile `index` in the order of all.
+    // Keys and row tiles of an entry: where queries are packed the mean, else as many as one may have.
+    static __device__ int usual_keys(const FmhaParams& params) {
+        return draws_packed(params) && packed_keys(params) ? mean(params, params.cu_seqlens_k) : params.s_k;
+    }
+    static __device__ int usual_tiles(const FmhaParams& params) {
+        if (!draws_packed(params)) {
+            return row_tiles(params);
+        }
+        return max(ceil_div(mean(params, params.cu_seqlens_q) * params.heads, tile_rows<T>(params)), 1);
+    }
+    static __device__ int mean(const FmhaParams& params, const int32_t* ends) {
+        const int entries = params.batch / params.kv_heads;
+        return ceil_div(ends[entries], entries);
+    }
+
+    // The tile `index` in the order of all; where queries are packed with what start_drawing has left.
+    __device__ void go_to(const FmhaParams& params, int index, uint32_t order) {
+        if (draws_packed(params)) {
+            PackedOrder packed = PackedOrder::load(order);
+            go_to(params, packed, index);
+            packed.store(order);
+        } else {
+            go_to(params, index);
+        }
+    }
+    __device__ void go_to(const FmhaParams& params, PackedOrder& order, int index) {
+        if (!order.find(params, tile_rows<T>(params), index, batch, row_tile)) {
+            row_tile = -1;
+        }
+    }
     __device__ void go_to(const FmhaParams& params, int index) {
         const unsigned rows = row_tiles(params);
         if (index >= all(params)) {

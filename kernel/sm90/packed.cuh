@@ -1,0 +1,131 @@
+// The order of row tiles where queries are packed and CTAs draw: of those that there are. An entry of few queries has
+// fewer than the longest one, and a row tile behind its last query would cost a CTA a whole turn.
+//
+// Which row tile a number means follows from the lengths. A warp looks for it, each lane at a batch entry, over one
+// group of consecutive planes after the other. The numbers that a CTA asks for grow, so it never goes back.
+#pragma once
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "common/ptx/shared.cuh"
+#include "common/ptx/warp.cuh"
+#include "common/work.cuh"
+#include "tiles.cuh"
+
+namespace fmha::sm90 {
+
+// Of values that lie one behind the other, one a lane of a converged warp: in whose one `place` is, and how far.
+struct LanePlace {
+    int lane;
+    int within;
+
+    __device__ LanePlace(int value, int place) {
+        int end = value;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int before = __shfl_up_sync(0xffffffffu, end, distance);
+            end += int(threadIdx.x % 32) < distance ? 0 : before;
+        }
+        lane = __ffs(ptx::ballot(end > place)) - 1;
+        within = place - __shfl_sync(0xffffffffu, end - value, lane);
+    }
+};
+
+// All of it by the whole warp.
+struct PackedOrder {
+    int each;             // planes of a group; none has more than 32 batch entries,
+    int before_last;      // planes of all groups but the last one
+    int first = 0;        // plane of the group that the CTA is at
+    int passed = 0;       // row tiles before it and, of it, those at height `level` and above
+    int level = INT_MAX;  // a plane's row tile 0 has height 1
+    int all = INT_MAX;    // row tiles, if they were counted
+
+    // Between two row tiles the order is in shared memory: the producer has no register for it.
+    static constexpr int kBytes = 24;
+
+    static __device__ PackedOrder load(uint32_t address) {
+        const auto at = [&](int field) { return int(ptx::load_shared(address + 4 * field)); };
+        const PackedOrder order{at(0), at(1), at(2), at(3), at(4), at(5)};
+        __syncwarp();
+        return order;
+    }
+
+    __device__ void store(uint32_t address) const {
+        if (ptx::elect_one()) {
+            const int fields[] = {each, before_last, first, passed, level, all};
+#pragma unroll
+            for (int i = 0; i < 6; ++i) {
+                ptx::store_shared(address + 4 * i, uint32_t(fields[i]));
+            }
+        }
+        __syncwarp();
+    }
+
+    // Row tiles of `rows` rows that each plane of a batch entry has.
+    static __device__ int tiles_of(const FmhaParams& params, int entry, int rows) {
+        return ceil_div(queries_of(params, entry) * params.heads, rows);
+    }
+
+    __device__ void count(const FmhaParams& params, int rows) {
+        const int entries = params.batch / params.kv_heads;
+        int tiles = 0;
+#pragma unroll 1
+        for (int entry = threadIdx.x % 32; entry < entries; entry += 32) {
+            tiles += tiles_of(params, entry, rows);
+        }
+        all = __reduce_add_sync(0xffffffffu, tiles) * params.kv_heads;
+    }
+
+    // Row tile `index` of `rows` rows, if there are so many. Under a mask those of a group come by their height, the
+    // highest first; else one plane after the other.
+    __device__ bool find(const FmhaParams& params, int rows, int index, int& plane, int& row_tile) {
+        const int heads = params.kv_heads;
+#pragma unroll 1
+        while (index < all && first < params.batch) {
+            const int first_entry = unsigned(first) / unsigned(heads), entry = first_entry + threadIdx.x % 32;
+            const int group = first < before_last ? min(first + each, before_last) : params.batch;
+            const int end = min(group, (first_entry + 32) * heads);
+            const int begin = max(entry * heads, first);  // of the lane's planes
+            const int planes = max(min((entry + 1) * heads, end) - begin, 0);
+            const int tiles = planes > 0 ? tiles_of(params, entry, rows) : 0;
+            const int left = __reduce_add_sync(0xffffffffu, min(tiles, level) * planes);
+            int place = index - passed;
+            if (place >= left) {
+                passed += left;
+                first = end;
+                level = INT_MAX;
+                continue;
+            }
+            if (!windowed(params)) {
+                const LanePlace found(tiles * planes, place);
+                const unsigned of_plane = __shfl_sync(0xffffffffu, tiles, found.lane);
+                const unsigned before = unsigned(found.within) / of_plane;
+                plane = __shfl_sync(0xffffffffu, begin, found.lane) + before;
+                row_tile = of_plane - 1 - (found.within - before * of_plane);
+                return true;
+            }
+            unsigned width;  // planes that reach up to `level`: as many at each height above the next lower plane's
+#pragma unroll 1
+            while (true) {
+                width = __reduce_add_sync(0xffffffffu, tiles >= level ? planes : 0);
+                const int next = __reduce_max_sync(0xffffffffu, tiles < level ? tiles : 0);
+                const int band = width * (level - next);
+                if (place < band) {
+                    break;
+                }
+                place -= band;
+                passed += band;
+                level = next;
+            }
+            const unsigned down = unsigned(place) / width;
+            row_tile = level - 1 - down;
+            const LanePlace found(tiles >= level ? planes : 0, place - down * width);
+            plane = __shfl_sync(0xffffffffu, begin, found.lane) + found.within;
+            return true;
+        }
+        return false;
+    }
+};
+
+}  // namespace fmha::sm90
