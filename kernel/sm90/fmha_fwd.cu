@@ -95,9 +95,6 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
-    if (Walk<T>::draws_packed(params)) {
-        ptx::wait_for_primary();  // which may write the lengths
-    }
     Walk<T> walk(params);
     bool ahead = false;
     if (ring == 0) {

@@ -6,6 +6,7 @@
 #include "launch.h"
 #include "packed.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/control.cuh"
 #include "tiles.cuh"
 
 namespace fmha::sm90 {
@@ -167,10 +168,13 @@ struct Walk {
     unsigned each = 1;     // entries of a group
     unsigned before_last;  // entries of all groups but the last one
 
-    // By the whole warp, as is go_to: packed lengths are read.
+    // By the whole warp, as is go_to.
     __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
         const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
         if (T::kWalks && !own) {
+            if (draws_packed(params)) {
+                ptx::wait_for_primary();  // which may write the lengths
+            }
             if (windowed(params)) {
                 divide(params);
             }
@@ -195,7 +199,9 @@ struct Walk {
     }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
-    static __device__ bool draws_packed(const FmhaParams& params) { return T::kWalks && packed_queries(params); }
+    static __device__ bool draws_packed(const FmhaParams& params) {
+        return T::kWalks && packed_queries(params) && ctas() < all(params);
+    }
 
     // Row tiles to draw. Where queries are packed, `order` in shared memory is from then on where the CTA has come.
     __device__ int start_drawing(const FmhaParams& params, uint32_t order) const {
