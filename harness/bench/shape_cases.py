@@ -66,14 +66,14 @@ def _scattered() -> Iterator[Configuration]:
     yield replace(plain, kv="shared", kv_lens="ragged", page_size=64, output="fp32")
     yield replace(plain, mask="causal", sink="mixed", **both)
     yield replace(plain, batch=3, kv="shared", mask="window", window=90, **both)
-    yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, output="bf16", **both)
+    yield Configuration(256, 43, 90, batch=48, heads=9, kv_heads=3, rows=128, output="bf16", **both)
     wide = Configuration(64, 37, 300, batch=2, heads=12, kv_heads=2, rows=192, output="bf16")
     yield replace(wide, mask="causal", kv_lens="ragged", page_size=16, sink="finite")
     yield replace(wide, mask="window", window=20, query_offsets="mixed", page_size=256, data="extreme")
     yield replace(wide, kv="shared", kv_lens="ragged", page_size=64, output="fp32")
     yield replace(wide, batch=3, mask="causal", sink="mixed", **both)
     walked = Configuration(64, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, output="bf16")
-    yield replace(walked, mask="causal", **both)
+    yield replace(walked, batch=34, mask="causal", **both)
     yield replace(walked, s_k=150, kv_lens="ragged", page_size=16)
 
 

@@ -43,8 +43,7 @@ __device__ __forceinline__ void hand_over(const FmhaParams& params, const Shared
     if (balanced<T>(params)) {
         tell(shared, balance, parity ^ 1);
     }
-    ptx::store_shared(shared.drawn(), uint32_t(walk.row_tile));
-    ptx::store_shared(shared.drawn() + 4, uint32_t(walk.batch));
+    tell(shared, walk);
 }
 
 // The row tiles behind the first. Each is drawn once the loads of the one before are under way, late enough for the
@@ -55,7 +54,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                                                 BalancedWalk<T>& balance, const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
-    const int ctas = walk.ctas(), all = balanced<T>(params) ? 0 : walk.start_drawing(params, shared.order());
+    const int ctas = walk.ctas(), all = balanced<T>(params) ? 0 : walk.all_drawn(params, shared.order());
 #pragma unroll 1
     while (true) {
         const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
@@ -104,10 +103,7 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
-    if (Walk<T>::draws_packed(params)) {
-        ptx::wait_for_primary();  // which may write the lengths
-    }
-    Walk<T> walk(params);
+    Walk<T> walk(params, shared.order());
     BalancedWalk<T> balance;
     bool ahead = false;
     if (ring == 0) {
@@ -118,7 +114,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         const int length = length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile);
         ahead = FirstTile<T>(params, walk, length).in(ring);
     }
-    if (balanced<T>(params) && walk.row_tile < 0) {
+    if (T::kWalks && walk.row_tile < 0) {
         ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
         return;
     }
@@ -185,6 +181,17 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
     __syncwarp();
 }
 
+// What the producer has told.
+template <class T>
+__device__ __forceinline__ void next_of(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk) {
+    if (balanced<T>(params)) {
+        walk.go_to(shared, walk.turn % 2);
+    } else {
+        walk.row_tile = int(ptx::load_shared(shared.drawn()));
+        walk.batch = int(ptx::load_shared(shared.drawn() + 4));
+    }
+}
+
 // Row tile after row tile. Where the next Q lands before the last product is done, the next scores are under way while
 // rows are stored; the loop has one way out, and a wait on it, since ptxas adds waits wherever it cannot see one behind
 // every product. A Q of 64 KiB takes longer, and rows are stored meanwhile.
@@ -204,12 +211,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Walk<T
         if constexpr (T::kWalks) {
             ++walk.turn;
             ptx::mbarrier_wait(consumer.shared.query_full(), walk.turn % 2);
-            if (balanced<T>(consumer.params)) {
-                walk.go_to(consumer.shared, walk.turn % 2);
-            } else {
-                walk.row_tile = int(ptx::load_shared(consumer.shared.drawn()));
-                walk.batch = int(ptx::load_shared(consumer.shared.drawn() + 4));
-            }
+            next_of(consumer.params, consumer.shared, walk);
             more = walk.row_tile >= 0;
             next = Place<T>(consumer.params, walk, 1, 1);
             begun = Begun<T>(consumer, next, cursor, more);
@@ -238,9 +240,10 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
         ptx::cluster_arrive();
     }
     Walk<T> walk(params);
-    if (balanced<T>(params)) {
+    const bool told = balanced<T>(params) || Walk<T>::draws_packed(params);
+    if (told) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
-        walk.go_to(shared, 0);
+        next_of(params, shared, walk);
         if (walk.row_tile < 0) {
             return;
         }
@@ -253,7 +256,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     Cursor<T> cursor;
     Place<T> place(params, walk, width, height);
     Consumer<T> consumer(params, shared, place, group);
-    if (!balanced<T>(params)) {
+    if (!told) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
     }
     if (!alone) {

@@ -15,33 +15,34 @@
 
 namespace fmha::sm90 {
 
-// Of values that lie one behind the other, one a lane of a converged warp: in whose one `place` is, and how far.
+// Each lane of a converged warp has so many of something, which lie one lane's behind the other's: whose the one at
+// `place` is, and which of that lane's.
 struct LanePlace {
     int lane;
     int within;
 
-    __device__ LanePlace(int value, int place) {
-        int end = value;
+    __device__ LanePlace(int count, int place) {
+        int end = count;
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
             const int before = __shfl_up_sync(0xffffffffu, end, distance);
             end += int(threadIdx.x % 32) < distance ? 0 : before;
         }
         lane = __ffs(ptx::ballot(end > place)) - 1;
-        within = place - __shfl_sync(0xffffffffu, end - value, lane);
+        within = place - __shfl_sync(0xffffffffu, end - count, lane);
     }
 };
 
-// All of it by the whole warp.
+// How far a CTA has come. All of it by the whole warp. A group has no more batch entries than a warp has lanes.
 struct PackedOrder {
-    int each;             // planes of a group; none has more than 32 batch entries,
+    int each;             // planes of a group
     int before_last;      // planes of all groups but the last one
     int first = 0;        // plane of the group that the CTA is at
     int passed = 0;       // row tiles before it and, of it, those at height `level` and above
     int level = INT_MAX;  // a plane's row tile 0 has height 1
     int all = INT_MAX;    // row tiles, if they were counted
 
-    // Between two row tiles the order is in shared memory: the producer has no register for it.
+    // Between two draws it is in shared memory: with 192 rows the producer has no register for it.
     static constexpr int kBytes = 24;
 
     static __device__ PackedOrder load(uint32_t address) {

@@ -176,6 +176,13 @@ __device__ __forceinline__ void tell(const SharedMap<T>& shared, const BalancedW
                          uint32_t(balance.span.part), uint32_t(balance.plane));
 }
 
+// The next row tile, for the CTA's other warps.
+template <class T>
+__device__ __forceinline__ void tell(const SharedMap<T>& shared, const Walk<T>& walk) {
+    ptx::store_shared(shared.drawn(), uint32_t(walk.row_tile));
+    ptx::store_shared(shared.drawn() + 4, uint32_t(walk.batch));
+}
+
 // By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
 // one. The first tile, whose K was loaded if it is known.
 template <class T>
@@ -197,8 +204,11 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     if (balanced<T>(params)) {
         balance.start(params);
         walk.go_to(balance);
+    }
+    if (balanced<T>(params) || Walk<T>::draws_packed(params)) {
         if (ptx::elect_one()) {
             tell(shared, balance, 0);
+            tell(shared, walk);
         }
         __syncwarp();
         if (walk.row_tile < 0) {

@@ -174,29 +174,48 @@ struct Walk {
     unsigned each = 1;     // entries of a group
     unsigned before_last;  // entries of all groups but the last one
 
-    // By the whole warp, as is go_to: packed lengths are read.
-    __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
-        const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
+    // By the whole warp, as is go_to. Where packed row tiles are drawn the producer finds the first one, and gives its
+    // `order` in shared memory; others are told.
+    __device__ explicit Walk(const FmhaParams& params, uint32_t order = 0) : before_last(params.batch - 1) {
         if (balanced<T>(params)) {
             batch = row_tile = 0;
-        } else if (T::kWalks && !own) {
+        } else if (draws_packed(params)) {
+            batch = row_tile = 0;
+            if (order != 0) {
+                ptx::wait_for_primary();  // which may write the lengths
+                start_packed(params, order);
+            }
+        } else if (draws(params)) {
             if (windowed(params)) {
                 divide(params);
             }
-            if (draws_packed(params)) {
-                PackedOrder order = packed_order(params);
-                go_to(params, order, blockIdx.x);
-                if (row_tile < 0) {  // fewer row tiles than CTAs: this one's is behind the last query
-                    batch = 0;
-                    row_tile = row_tiles(params);
-                }
-            } else {
-                go_to(params, blockIdx.x);
-            }
+            go_to(params, blockIdx.x);
         } else {
             batch = blockIdx.z;
             row_tile = kFmhaSm90Clusters ? blockIdx.x : row_tiles(params) - 1 - blockIdx.x;
         }
+    }
+
+    static __device__ bool draws(const FmhaParams& params) {
+        return T::kWalks && !(int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch);
+    }
+    static __device__ bool draws_packed(const FmhaParams& params) {
+        return packed_queries(params) && draws(params) && ctas() < all(params) && !balanced<T>(params);
+    }
+
+    // The first row tile; negative where there are fewer row tiles than CTAs.
+    __device__ void start_packed(const FmhaParams& params, uint32_t order) {
+        const bool groups = windowed(params);
+        if (groups) {
+            divide(params);
+        }
+        PackedOrder packed{groups ? int(each) : params.batch, groups ? int(before_last) : params.batch};
+        if (count(params, packed)) {
+            go_to(params, packed, blockIdx.x);
+        } else {
+            go_to(params, blockIdx.x);
+        }
+        packed.store(order);
     }
 
     static __device__ int row_tiles(const FmhaParams& params) {
@@ -204,21 +223,21 @@ struct Walk {
     }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
-    static __device__ bool draws_packed(const FmhaParams& params) { return T::kWalks && packed_queries(params); }
-
-    // Row tiles to draw. Where queries are packed, `order` in shared memory is from then on where the CTA has come.
-    __device__ int start_drawing(const FmhaParams& params, uint32_t order) const {
-        if (!draws_packed(params)) {
-            return all(params);
-        }
-        PackedOrder packed = packed_order(params);
-        packed.count(params, tile_rows<T>(params));
-        packed.store(order);
-        return packed.all;
+    // Row tiles to draw.
+    static __device__ int all_drawn(const FmhaParams& params, uint32_t order) {
+        const int counted = draws_packed(params) ? PackedOrder::load(order).all : 0;
+        return kAlwaysCounts || counted > 0 ? counted : all(params);
     }
-    __device__ PackedOrder packed_order(const FmhaParams& params) const {
-        const bool groups = windowed(params);
-        return {groups ? int(each) : params.batch, groups ? int(before_last) : params.batch};
+
+    // Counts the row tiles that there are. It takes longer to find what a number among them means: unless a fifth of
+    // all is missing the count is left at 0, and the order is that of other launches.
+    static constexpr bool kAlwaysCounts = T::kRows > 128;  // the producer has no register for both orders
+    static __device__ bool count(const FmhaParams& params, PackedOrder& order) {
+        order.count(params, tile_rows<T>(params));
+        if (!kAlwaysCounts && 5 * int64_t(order.all) > 4 * int64_t(all(params))) {
+            order.all = 0;
+        }
+        return kAlwaysCounts || order.all > 0;
     }
 
     // Entries into groups, evenly. Each CTA gets about two row tiles of a group, or as many as there are of entries
@@ -271,15 +290,17 @@ struct Walk {
         return ceil_div(ends[entries], entries);
     }
 
-    // The tile `index` in the order of all; where queries are packed with what start_drawing has left.
+    // The tile `index` in the order of all; where queries are packed from where it has come.
     __device__ void go_to(const FmhaParams& params, int index, uint32_t order) {
         if (draws_packed(params)) {
             PackedOrder packed = PackedOrder::load(order);
-            go_to(params, packed, index);
-            packed.store(order);
-        } else {
-            go_to(params, index);
+            if (kAlwaysCounts || packed.all > 0) {
+                go_to(params, packed, index);
+                packed.store(order);
+                return;
+            }
         }
+        go_to(params, index);
     }
     __device__ void go_to(const FmhaParams& params, PackedOrder& order, int index) {
         if (!order.find(params, tile_rows<T>(params), index, batch, row_tile)) {
