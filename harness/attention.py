@@ -22,7 +22,7 @@ from fmha.harness import project
 from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
-from fmha.harness.worker.choice import balance_of, splits_of
+from fmha.harness.worker.choice import balance_of, few_queries, splits_of
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.worker.devices import calls
@@ -391,6 +391,7 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str, b
             layout="bshd" if call.q_strides is None else "fused",
             page_size=call.page_size,
             packed=_packed(call),
+            q_lens="ragged" if call.total_q is not None and few_queries(call, call.total_q) else "full",
             output="bf16" if call.output_bf16 else "fp32" if call.normalise else "unnormalised",
             splits=splits,
             p_path=p_path,

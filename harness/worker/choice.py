@@ -41,6 +41,8 @@ PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
 UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
 FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
+MISSING_QUERIES: Final = 0.2  # of all that there were if each batch entry had as many as the longest
+MISSING_ROWS: Final = 300 * 128  # of all heads
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
@@ -133,6 +135,13 @@ def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
         turns = sizes.batch / ctas
         pays = turns > 1 and turns <= FULL_TURNS * math.ceil(turns) and keys >= UNEVEN_KEYS
     return Balance(ctas, -(-PART_KEYS // shape.keys)) if pays else None
+
+
+def few_queries(sizes: Sizes, total: int) -> bool:
+    """Whether batch entries, of `t` packed queries at most and `total` together, have so few that looking for their row
+    tiles takes less time than passing over those that are not there."""
+    missing = sizes.batch * sizes.t - total
+    return missing >= MISSING_QUERIES * sizes.batch * sizes.t and missing * sizes.heads >= MISSING_ROWS
 
 
 def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:

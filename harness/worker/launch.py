@@ -62,8 +62,9 @@ class Call:
 
     @property
     def by_head(self) -> bool:
-        """Whether a kernel must know K/V heads: a Q with gaps has rows of heads and queries apart as well."""
-        return self.kv_heads > 1 or self.q_strides is not None or self.scattered
+        """Whether a kernel must know K/V heads: a Q with gaps has rows of heads and queries apart as well, and what
+        balances splits knows them."""
+        return self.kv_heads > 1 or self.q_strides is not None or self.scattered or self.balance is not None
 
     @property
     def scattered(self) -> bool:

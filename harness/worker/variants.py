@@ -29,13 +29,19 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
 
 
 def sm90_variant(
-    head_dim: int, rows: int = 0, kind: str = "whole", by_head: bool = False, paged: bool = False
+    head_dim: int,
+    rows: int = 0,
+    kind: str = "whole",
+    by_head: bool = False,
+    paged: bool = False,
+    by_length: bool = False,
 ) -> Variant:
     return Variant(
         name=f"sm90_hd{head_dim}"
         + (f"_rows{rows}" if rows else "")
         + ("" if kind == "whole" else f"_{kind}")
-        + ("_paged" if paged else "_heads" if by_head else ""),
+        + ("_paged" if paged else "_heads" if by_head else "")
+        + ("_lengths" if by_length else ""),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
@@ -48,6 +54,7 @@ def sm90_variant(
             *((("FMHA_KIND", str(SM90_KINDS.index(kind))),) if kind != "whole" else ()),
             *((("FMHA_KV_HEADS", "1"),) if by_head or paged else ()),
             *((("FMHA_PAGED", "1"),) if paged else ()),
+            *((("FMHA_BY_LENGTH", "1"),) if by_length else ()),
         ),
         combine="fmha_combine_sm90",
     )
@@ -66,6 +73,14 @@ VARIANTS: tuple[Variant, ...] = (
     *(sm90_variant(*made, "dense", by_head=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
     # Likewise what knows pages and packed sequences, whose producer looks up where each box lies.
     *(sm90_variant(*made, "dense", paged=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
+    # And what orders its work by lengths: row tiles of packed queries, and balanced splits, which other shapes than a
+    # head_dim's own have none of.
+    *(
+        sm90_variant(head_dim, rows, "dense", by_head=True, paged=paged, by_length=True)
+        for paged in (False, True)
+        for head_dim, rows in SM90_KERNELS
+        if head_dim < 512 and rows != choice.SHORT_ROWS and (paged or not rows)
+    ),
 )
 
 
@@ -76,19 +91,21 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
     by_head = arch == choice.ARCH and configuration.by_head
     paged = arch == choice.ARCH and configuration.scattered
+    if arch == choice.ARCH and _by_length(configuration):
+        return _ordering(configuration, variants)
     fitting = [
         variant
         for variant in variants
         if configuration.p_path in ("auto", variant.p_path)
-        and (knows_heads(variant), knows_pages(variant)) == (by_head, paged)
+        and (knows_heads(variant), knows_pages(variant), knows_lengths(variant)) == (by_head, paged, False)
     ]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
+    if configuration.merge == "balanced":
+        return f"no kernel for head_dim {configuration.head_dim} balances splits on {arch} yet"
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    if configuration.merge == "balanced":
-        return _balancing(configuration, fitting, arch)
     by_rule = choice.rows_of_cta(arch, configuration.planes, splits, configuration.mask != "none", short=not by_head)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
@@ -106,14 +123,24 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"
 
 
-def _balancing(configuration: Configuration, fitting: Sequence[Variant], arch: str) -> Variant | str:
-    """The variant that walks over tiles of several planes."""
-    rows = configuration.t * configuration.planes.heads
-    for variant in fitting:
-        fits = rows <= variant.shape.rows and configuration.rows in (0, variant.shape.rows)
-        if fits and walks(variant) and not rows_define(variant):
+def _by_length(configuration: Configuration) -> bool:
+    """Whether lengths decide who has what: with balanced splits, or where queries of different numbers are packed and
+    their row tiles have no splits."""
+    ragged = configuration.q_lens != "full" and configuration.splits == 1 and configuration.head_dim < 512
+    return configuration.merge == "balanced" or ragged
+
+
+def _ordering(configuration: Configuration, variants: Sequence[Variant]) -> Variant | str:
+    """Of `variants` the one that orders its work by lengths. Shapes of their own have no balanced splits."""
+    balanced, rows = configuration.merge == "balanced", configuration.t * configuration.planes.heads
+    by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", short=False)
+    for variant in variants:
+        paged = knows_pages(variant) == configuration.scattered
+        right = knows_lengths(variant) and paged and rows_define(variant) == (0 if balanced else by_rule)
+        wanted = configuration.p_path in ("auto", variant.p_path) and configuration.rows in (0, variant.shape.rows)
+        if right and wanted and (rows <= variant.shape.rows or not balanced):
             return variant
-    return f"no kernel for head_dim {configuration.head_dim} balances splits of {rows} rows on {arch} yet"
+    return f"no kernel for head_dim {configuration.head_dim} orders {rows} rows by lengths on {choice.ARCH} yet"
 
 
 def kind_of(variant: Variant) -> str:
@@ -129,6 +156,11 @@ def knows_heads(variant: Variant) -> bool:
 def knows_pages(variant: Variant) -> bool:
     """Whether it is a variant for pages and packed sequences alone."""
     return "FMHA_PAGED" in dict(variant.defines)
+
+
+def knows_lengths(variant: Variant) -> bool:
+    """Whether it is a variant that orders its work by lengths."""
+    return "FMHA_BY_LENGTH" in dict(variant.defines)
 
 
 def rows_define(variant: Variant) -> int:

@@ -114,7 +114,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         const int length = length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile);
         ahead = FirstTile<T>(params, walk, length).in(ring);
     }
-    if (T::kWalks && walk.row_tile < 0) {
+    if (T::kByLength && walk.row_tile < 0) {
         ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
         return;
     }
@@ -342,8 +342,8 @@ extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha::sm90::combine_many<FMHA_HEAD_DIM, false>(params);
 }
 
-// Behind balanced splits, which kernels have whose CTAs walk over planes.
-#if FMHA_KIND == 1 && FMHA_ROWS == 0 && FMHA_HEAD_DIM < 512
+// Behind balanced splits.
+#if FMHA_BY_LENGTH && FMHA_ROWS == 0
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine_sm90_balanced(const __grid_constant__ FmhaParams params) {
     fmha::sm90::combine<FMHA_HEAD_DIM, true>(params);

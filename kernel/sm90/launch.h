@@ -53,6 +53,16 @@ constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
 #error "lists and clusters are for one K/V head"
 #endif
 
+// Whether a kernel knows orders that follow from lengths: balanced splits, and the row tiles that packed queries have.
+// Others have none of their code.
+#ifndef FMHA_BY_LENGTH
+#define FMHA_BY_LENGTH 0
+#endif
+#if FMHA_BY_LENGTH && !(FMHA_KV_HEADS && FMHA_KIND == 1)
+#error "orders by length are for dense kernels that know K/V heads"
+#endif
+constexpr bool kFmhaSm90ByLength = FMHA_BY_LENGTH;
+
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0
 #endif

@@ -28,7 +28,8 @@ struct Traits {
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
-    static constexpr bool kBalances = kWalks && FMHA_ROWS == 0;     // splits; other shapes that walk have none
+    static constexpr bool kByLength = kWalks && kFmhaSm90ByLength;
+    static constexpr bool kBalances = kByLength && FMHA_ROWS == 0;  // splits; other shapes that walk have none
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
     static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = kLaunch.registers;
@@ -200,7 +201,7 @@ struct Walk {
         return T::kWalks && !(int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch);
     }
     static __device__ bool draws_packed(const FmhaParams& params) {
-        return packed_queries(params) && draws(params) && ctas() < all(params) && !balanced<T>(params);
+        return T::kByLength && packed_queries(params) && draws(params) && ctas() < all(params) && !balanced<T>(params);
     }
 
     // The first row tile; negative where there are fewer row tiles than CTAs.
@@ -210,11 +211,8 @@ struct Walk {
             divide(params);
         }
         PackedOrder packed{groups ? int(each) : params.batch, groups ? int(before_last) : params.batch};
-        if (count(params, packed)) {
-            go_to(params, packed, blockIdx.x);
-        } else {
-            go_to(params, blockIdx.x);
-        }
+        packed.count(params, tile_rows<T>(params));
+        go_to(params, packed, blockIdx.x);
         packed.store(order);
     }
 
@@ -225,19 +223,7 @@ struct Walk {
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
     // Row tiles to draw.
     static __device__ int all_drawn(const FmhaParams& params, uint32_t order) {
-        const int counted = draws_packed(params) ? PackedOrder::load(order).all : 0;
-        return kAlwaysCounts || counted > 0 ? counted : all(params);
-    }
-
-    // Counts the row tiles that there are. It takes longer to find what a number among them means: unless a fifth of
-    // all is missing the count is left at 0, and the order is that of other launches.
-    static constexpr bool kAlwaysCounts = T::kRows > 128;  // the producer has no register for both orders
-    static __device__ bool count(const FmhaParams& params, PackedOrder& order) {
-        order.count(params, tile_rows<T>(params));
-        if (!kAlwaysCounts && 5 * int64_t(order.all) > 4 * int64_t(all(params))) {
-            order.all = 0;
-        }
-        return kAlwaysCounts || order.all > 0;
+        return draws_packed(params) ? PackedOrder::load(order).all : all(params);
     }
 
     // Entries into groups, evenly. Each CTA gets about two row tiles of a group, or as many as there are of entries
@@ -294,13 +280,11 @@ struct Walk {
     __device__ void go_to(const FmhaParams& params, int index, uint32_t order) {
         if (draws_packed(params)) {
             PackedOrder packed = PackedOrder::load(order);
-            if (kAlwaysCounts || packed.all > 0) {
-                go_to(params, packed, index);
-                packed.store(order);
-                return;
-            }
+            go_to(params, packed, index);
+            packed.store(order);
+        } else {
+            go_to(params, index);
         }
-        go_to(params, index);
     }
     __device__ void go_to(const FmhaParams& params, PackedOrder& order, int index) {
         if (!order.find(params, tile_rows<T>(params), index, batch, row_tile)) {

@@ -10,7 +10,7 @@ from fmha.harness.worker.choice import ARCH
 from fmha.harness.worker.compilers.build import warnings
 from fmha.harness.worker.params import PARAMS_BYTES
 from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.variants import VARIANTS, rows_define, walks
+from fmha.harness.worker.variants import VARIANTS, knows_lengths, rows_define
 
 pytestmark = pytest.mark.nvcc
 
@@ -38,7 +38,7 @@ def test_no_spill_and_no_stack(builds: Mapping[str, BuildResult], variant: Varia
 def test_entries(builds: Mapping[str, BuildResult], variant: Variant) -> None:
     ptx = Path(builds[variant.name].ptx).read_text()
     further = ["_many"] if variant.arch == ARCH else ["_heads"]
-    if walks(variant) and not rows_define(variant):
+    if knows_lengths(variant) and not rows_define(variant):
         further += ["_balanced", "_many_balanced"]
     entries = [variant.entry, variant.combine, *(variant.combine + name for name in further)]
     assert re.findall(r"\.entry (\w+)\(", ptx) == entries
