@@ -77,6 +77,22 @@ def _scattered() -> Iterator[Configuration]:
     yield replace(walked, s_k=150, kv_lens="ragged", page_size=16)
 
 
+def _balanced() -> Iterator[Configuration]:
+    """Balanced splits: planes of one CTA and of many, more planes than CTAs and fewer, CTAs that have nothing."""
+    for head_dim in (64, 128, 256):
+        plain = Configuration(
+            head_dim, 1, 700, batch=7, heads=5, kv_lens="ragged", splits=28, merge="balanced", output="bf16"
+        )
+        yield plain
+        yield replace(plain, t=2, heads=30, mask="causal", query_offsets="mixed", sink="mixed", output="fp32", splits=5)
+        yield replace(plain, batch=40, s_k=300, splits=6)
+        yield replace(plain, batch=20, s_k=900, heads=6, kv_heads=3, splits=17)
+        yield replace(plain, batch=1, s_k=3000, heads=6, kv_heads=3, splits=132)
+        yield replace(plain, batch=3, heads=60, kv="shared", output="unnormalised", splits=27)
+        yield replace(plain, heads=6, kv_heads=2, page_size=64, splits=29)
+        yield replace(plain, t=5, heads=8, kv_heads=4, packed="both", q_lens="ragged", splits=18)
+
+
 CASES = (
     tuple(item for shape in OTHERS for item in _forced(*shape))
     + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
@@ -84,4 +100,5 @@ CASES = (
     + tuple(_many())
     + tuple(_heads())
     + tuple(_scattered())
+    + tuple(_balanced())
 )
