@@ -132,15 +132,21 @@ def _by_length(configuration: Configuration) -> bool:
 
 def _ordering(configuration: Configuration, variants: Sequence[Variant]) -> Variant | str:
     """Of `variants` the one that orders its work by lengths. Shapes of their own have no balanced splits."""
-    balanced, rows = configuration.merge == "balanced", configuration.t * configuration.planes.heads
+    balanced, own = configuration.merge == "balanced", configuration.t * configuration.planes.heads
     by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", short=False)
-    for variant in variants:
-        paged = knows_pages(variant) == configuration.scattered
-        right = knows_lengths(variant) and paged and rows_define(variant) == (0 if balanced else by_rule)
-        wanted = configuration.p_path in ("auto", variant.p_path) and configuration.rows in (0, variant.shape.rows)
-        if right and wanted and (rows <= variant.shape.rows or not balanced):
-            return variant
-    return f"no kernel for head_dim {configuration.head_dim} orders {rows} rows by lengths on {choice.ARCH} yet"
+    rows = configuration.rows or (0 if balanced else by_rule)
+    right = [
+        variant
+        for variant in variants
+        if knows_lengths(variant)
+        and knows_pages(variant) == configuration.scattered
+        and configuration.p_path in ("auto", variant.p_path)
+        and rows in (0, variant.shape.rows)
+        and not (balanced and (rows_define(variant) or own > variant.shape.rows))
+    ]
+    if not right:
+        return f"no kernel for head_dim {configuration.head_dim} orders {own} rows by lengths on {choice.ARCH} yet"
+    return next((variant for variant in right if rows_define(variant) == rows), right[0])
 
 
 def kind_of(variant: Variant) -> str:
