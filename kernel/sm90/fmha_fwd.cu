@@ -115,6 +115,9 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         ahead = FirstTile<T>(params, walk, length).in(ring);
     }
     if (T::kByLength && walk.row_tile < 0) {
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive(shared.query_full());
+        }
         ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
         return;
     }
@@ -243,6 +246,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     const bool told = balanced<T>(params) || Walk<T>::draws_packed(params);
     if (told) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+        ptx::mbarrier_wait(shared.query_full(), 0);
         next_of(params, shared, walk);
         if (walk.row_tile < 0) {
             return;
