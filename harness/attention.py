@@ -119,8 +119,9 @@ def attention(
     of how many before and after its own, None for all. The last query is aligned with the last key unless
     query_offsets [batch] int32 gives the position of the first. kv_lens [batch] int32, sink [heads] float32.
     `normalise=False` leaves o un-normalised, as `merge` wants it. `splits` defaults to a number chosen from the sizes
-    and the GPU, or on Hopper to a division by all lengths of the batch; a result depends on it in its last bits. `p_path` forces how P reaches the second product. `out`, a
-    result of an equal call, is written to instead of new tensors.
+    and the GPU, or on Hopper to a division by all lengths of the batch; a result depends on it in its last bits.
+    `p_path` forces how P reaches the second product. `out`, a result of an equal call, is written to instead of new
+    tensors.
 
     Tensors on a GPU run there, on torch's current stream, without waiting; tensors on the CPU run on the emulator,
     `device` only says which is expected. Raises TypeError and ValueError for wrong arguments, NotImplementedError where
