@@ -141,7 +141,7 @@ def test_our_own_kernel_by_an_adapter(repository: Path, tmp_path: Path) -> None:
     text = adapter.read_text()
     for old, new, words in (
         ('], entry="fmha_combine"', '], entry="merge"', "a launch is of merge, which the build does not have"),
-        ("Struct(832, at)", "Struct(788, at)", "a struct of 788 bytes has no 4 bytes left at offset 788"),
+        ("Struct(896, at)", "Struct(788, at)", "a struct of 788 bytes has no 4 bytes left at offset 788"),
         ('"o": Output', '"q": Output', "q is an output, and something else"),
     ):
         assert text.count(old) == 1

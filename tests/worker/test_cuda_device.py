@@ -63,9 +63,9 @@ class Recorder(SimpleNamespace):
 
 
 def test_kept_launches_are_made_in_order_each_with_its_own_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(size=832)
+    recorder = Recorder(size=896)
     monkeypatch.setattr(cuda, "driver", lambda: recorder)
-    first, second = bytes([1]) * 832, bytes([2]) * 832
+    first, second = bytes([1]) * 896, bytes([2]) * 896
     shapes = LaunchConfig((7, 1, 1), (128, 1, 1)), LaunchConfig((9, 1, 1), (128, 1, 1))
     kept = cuda.Kept([("forward", shapes[0], first), ("combine", shapes[1], second)])
     kept(3)

@@ -64,7 +64,7 @@ class Attention(Kernel):
         numbers = (1, case.t, HEADS, case.keys, 0, 0, case.splits, UNLIMITED, UNLIMITED)
         at |= {NUMBERS + 4 * place: number for place, number in enumerate(numbers)}
         at |= {780: 1 / math.sqrt(case.head_dim), 784: NORMALISE, 788: case.head_dim}
-        return Struct(832, at)
+        return Struct(896, at)
 
     def reference(self, case, inputs):
         q, k, v = (from_bf16(inputs[name]).astype(np.float64) for name in ("q", "k", "v"))
