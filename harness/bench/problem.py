@@ -57,6 +57,11 @@ class Problem:
         return 0
 
     @property
+    def kv_heads(self) -> int:
+        """All heads share K and V."""
+        return 1
+
+    @property
     def kind(self) -> str:
         """The kernel that knows enough for it, of SM90_KINDS; those before it know more."""
         windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)

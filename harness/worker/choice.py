@@ -41,6 +41,7 @@ PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
 UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
 FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
+SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
 MISSING_QUERIES: Final = 0.2  # of all that there were if each batch entry had as many as the longest
 MISSING_ROWS: Final = 300 * 128  # of all heads
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
@@ -72,6 +73,8 @@ class Sizes(Protocol):
     def topk(self) -> int: ...
     @property
     def page_size(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
 
 
 def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True) -> int:
@@ -126,7 +129,7 @@ def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
         return None
     shape = sm90_launch(sizes.head_dim, 0)
     rows, ctas = sizes.t * sizes.heads, MULTIPROCESSORS * shape.ctas_per_sm
-    if rows > shape.rows:
+    if rows > shape.rows or ctas // sizes.kv_heads * sizes.kv_heads < SIDE_BY_SIDE * ctas:
         return None
     keys = sizes.s_k * sizes.head_dim / 128  # bytes count
     if ragged:

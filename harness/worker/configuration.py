@@ -375,6 +375,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "merge", "in a cluster needs at least 2 splits"
     if item.merge == "balanced" and (item.topk or item.before):
         return "merge", "must not be balanced with topk or before"
+    if item.merge == "balanced" and item.splits < item.kv_heads:
+        return "splits", f"must be at least kv_heads, {item.kv_heads}, with merge balanced; it is {item.splits}"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
         return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
     return None

@@ -113,6 +113,11 @@ def test_splits_are_balanced_where_that_was_faster(repository: Path) -> None:
         ({"batch": 211, "s_k": 6000}, False, True),  # 1.6 of 2 turns
         ({"batch": 212, "s_k": 6000}, False, False),
         ({"head_dim": 64, "batch": 265, "s_k": 12000}, False, True),
+        ({"kv_heads": 66}, True, True),  # two of each go side by side on 132 multiprocessors,
+        ({"kv_heads": 67}, True, False),  # or one, and half of them idle
+        ({"kv_heads": 44}, True, True),
+        ({"kv_heads": 48}, True, False),
+        ({"kv_heads": 133}, True, False),
     ],
 )
 def test_where_splits_are_balanced(changes: dict[str, Any], ragged: bool, balanced: bool) -> None:

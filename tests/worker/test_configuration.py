@@ -92,6 +92,9 @@ def test_names_are_stable(changes, name):
         ("hd64_t32_sk384_packed-k_before9", "before: is for one K/V head in layout bshd"),
         ("hd64_t32_sk384_layout-bhsd_before9", "before: is for one K/V head in layout bshd"),
         ("hd64_t32_sk384_out-bf16_splits2_before9", "before: is not for splits of output bf16"),
+        ("hd64_t1_sk384_top4_of9_splits2_merge-balanced", "merge: must not be balanced with topk or before"),
+        ("hd64_t1_sk384_splits2_merge-balanced_before9", "merge: must not be balanced with topk or before"),
+        ("hd64_t1_sk384_h4_kvh4_splits3_merge-balanced", "splits: must be at least kv_heads, 4, with merge balanced"),
     ],
 )
 def test_what_is_no_name_is_refused_with_a_reason(name, message):
