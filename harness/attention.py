@@ -378,7 +378,7 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str, b
             head_dim=call.head_dim,
             t=call.t,
             s_k=call.s_k,
-            batch=call.batch,
+            batch=_entries(call),
             mask="none" if left == right == UNLIMITED else "band",
             left=left,
             right=right,
@@ -403,6 +403,11 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str, b
     if isinstance(chosen, str):
         raise NotImplementedError(chosen)
     return chosen
+
+
+def _entries(call: Call) -> int:
+    """Batch entries; of packed queries as many as would have them if each had as many as the longest."""
+    return call.batch if call.total_q is None else max(1, -(-call.total_q // call.t))
 
 
 def _packed(call: Call) -> Packed:

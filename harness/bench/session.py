@@ -41,9 +41,8 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 KERNELS = [*LAUNCHED, *OF_KIND]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
-SUITES = {
-    name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long", "layouts", "paged")
-} | {
+NAMED = ("proven", "seed", "cover-sm90", "dsv4", "ragged", "extreme", "long", "layouts", "paged")
+SUITES = {name: ("--suite", name) for name in NAMED} | {
     "random": ("--suite", "random", "--cases", "1050", "--filter", "p=auto"),
     "shapes": tuple(word for item in CASES for word in ("--case", item.id)),
 }

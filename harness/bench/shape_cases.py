@@ -46,13 +46,16 @@ def _many() -> Iterator[Configuration]:
     for head_dim in (64, 128, 256):
         many = Configuration(head_dim, 260, 40, batch=66, heads=2)
         yield replace(many, mask="causal", kv_lens="ragged", query_offsets="mixed", output="bf16")
+        if head_dim < 256:
+            yield replace(many, rows=192, mask="causal", kv_lens="ragged", query_offsets="mixed", sink="finite")
     yield replace(many, s_k=1100, t=150, mask="window", window=90, kv_lens="ragged", query_offsets="mixed")
 
 
 def _heads() -> Iterator[Configuration]:
     """Groups of query heads that leave rows idle, in shapes whose CTAs walk over the row tiles of several planes."""
-    wide = Configuration(64, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, mask="causal", output="bf16")
-    yield replace(wide, kv_lens="ragged")
+    for head_dim in (64, 128):
+        wide = Configuration(head_dim, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, mask="causal", output="bf16")
+        yield replace(wide, kv_lens="ragged")
     yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, kv_lens="ragged", sink="finite")
 
 
@@ -67,14 +70,15 @@ def _scattered() -> Iterator[Configuration]:
     yield replace(plain, mask="causal", sink="mixed", **both)
     yield replace(plain, batch=3, kv="shared", mask="window", window=90, **both)
     yield Configuration(256, 43, 90, batch=48, heads=9, kv_heads=3, rows=128, output="bf16", **both)
-    wide = Configuration(64, 37, 300, batch=2, heads=12, kv_heads=2, rows=192, output="bf16")
-    yield replace(wide, mask="causal", kv_lens="ragged", page_size=16, sink="finite")
-    yield replace(wide, mask="window", window=20, query_offsets="mixed", page_size=256, data="extreme")
-    yield replace(wide, kv="shared", kv_lens="ragged", page_size=64, output="fp32")
-    yield replace(wide, batch=3, mask="causal", sink="mixed", **both)
-    walked = Configuration(64, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, output="bf16")
-    yield replace(walked, batch=34, mask="causal", **both)
-    yield replace(walked, s_k=150, kv_lens="ragged", page_size=16)
+    for head_dim in (64, 128):
+        wide = Configuration(head_dim, 37, 300, batch=2, heads=12, kv_heads=2, rows=192, output="bf16")
+        yield replace(wide, mask="causal", kv_lens="ragged", page_size=16, sink="finite")
+        yield replace(wide, mask="window", window=20, query_offsets="mixed", page_size=256, data="extreme")
+        yield replace(wide, kv="shared", kv_lens="ragged", page_size=64, output="fp32")
+        yield replace(wide, batch=3, mask="causal", sink="mixed", **both)
+        walked = Configuration(head_dim, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, output="bf16")
+        yield replace(walked, batch=34, mask="causal", **both)
+        yield replace(walked, s_k=150, kv_lens="ragged", page_size=16)
 
 
 def _balanced() -> Iterator[Configuration]:

@@ -15,7 +15,7 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd64_short": OTHERS[64, 64],
     "hd64_whole": Shape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224, kind="plain"),
     "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True, kind="plain"),
-    "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160, kind="plain"),
+    "hd128_3": OTHERS[128, 192],
     "hd128_short": OTHERS[128, 64],
     "hd256_short": OTHERS[256, 64],
     "hd256_long": OTHERS[256, 128],

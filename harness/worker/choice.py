@@ -3,8 +3,8 @@
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
 where it was measured (docs/understand/hopper.md, "Which shape") and little beyond:
 
-- *Wide*, 192 rows at head_dim 64, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are not for
-  long tiles, which take them in boxes of 16.
+- *Wide*, 192 rows at head_dim 64 and 128, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are
+  not for long tiles, which take them in boxes of 16.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
 - *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
 - *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
@@ -32,11 +32,11 @@ WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles 
 MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
-WIDE_IDLE: Final = {False: 1.3, True: 1.1}  # rows of tiles over rows, at most, without a window and with one
-WIDE_TURN: Final = 1.4  # of a multiprocessor, over one with two CTAs of 64 rows
+WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
+SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
+ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
-LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
 UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
@@ -199,19 +199,34 @@ def _is_short(arch: str, sizes: Sizes) -> bool:
 
 
 def _is_long(arch: str, sizes: Sizes) -> bool:
-    if arch != ARCH or sizes.topk or sizes.page_size > LONG_BOX:
+    if arch != ARCH or sizes.topk or sizes.head_dim != 256:
         return False
-    return sizes.head_dim == 256 and sizes.s_k > LONG_KEYS
+    return sizes.s_k > LONG_KEYS and _takes_boxes(sizes, LONG_ROWS)
 
 
 def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
-    """Two turns of the multiprocessors at least or, where tiles are of one length, less time than 64 rows would take in
-    theirs; and few idle rows."""
-    if arch != ARCH or sizes.topk or sizes.head_dim != 64:
+    if arch != ARCH or sizes.topk or sizes.head_dim not in WIDE_PACE:
         return False
-    rows = sizes.t * sizes.heads
-    tiles = -(-rows // WIDE_ROWS)
-    turns = tiles * sizes.batch / MULTIPROCESSORS
-    narrow_turns = _row_tiles(sizes) / (MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim))
-    pays = turns >= 2 or (not windowed and WIDE_TURN * math.ceil(turns) < math.ceil(narrow_turns))
-    return pays and tiles * WIDE_ROWS <= WIDE_IDLE[windowed] * rows
+    pace = WIDE_PACE[sizes.head_dim] * (1 if _takes_boxes(sizes, WIDE_ROWS) else SMALL_BOXES)
+    return pace * _drawn_keys(sizes, WIDE_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
+
+
+def _drawn_keys(sizes: Sizes, rows: int, windowed: bool) -> float:
+    """How many keys' time passes until CTAs, as many as the GPU holds, have drawn all row tiles of the shape of `rows`
+    and are done. A window is taken for a causal one. The last row tiles drawn are the shortest, which is what CTAs of
+    the last turn that have none are idle for. No launch is shorter than its longest row tile."""
+    shape, all_rows = sm90_launch(sizes.head_dim, rows), sizes.t * sizes.heads
+    last = range(all_rows, 0, -shape.rows)  # behind the last row of each
+    if windowed and shape.rows <= shape.keys:  # as Walk::from_end of kernel/sm90/traits.cuh, the last one lacks rows
+        last = range(min(shape.rows, all_rows), all_rows + shape.rows, shape.rows)
+    hidden = [sizes.t - -(-min(end, all_rows) // sizes.heads) if windowed else 0 for end in last]
+    keys = [-(-max(sizes.s_k - later, 1) // shape.keys) * shape.keys + ROW_TILE for later in hidden]
+    turns = len(keys) * sizes.batch / (MULTIPROCESSORS * shape.ctas_per_sm)
+    return max(*keys, turns * sum(keys) / len(keys) + (math.ceil(turns) - turns) * min(keys))
+
+
+def _takes_boxes(sizes: Sizes, rows: int) -> bool:
+    """Whether a tile of keys of the shape of `rows` comes in whole pages, or whole from one: those of 80 have boxes of
+    16 keys in larger pages than that."""
+    keys = sm90_launch(sizes.head_dim, rows).keys
+    return math.gcd(keys, sizes.page_size) in (keys, sizes.page_size)

@@ -168,10 +168,12 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     ctas = walkers_of(variant, call)
     if ctas and draws:
         return ctas, 1, 1
+    if call.balance:
+        return call.balance.ctas, 1, 1
     planes = call.planes
     shape = replace(variant.shape, rows=tile_rows(variant, call))
     row_tiles = params.query_blocks(shape, call.t, planes.heads, call.topk)
-    return (call.balance.ctas, 1, 1) if call.balance else (row_tiles, call.splits, planes.batch)
+    return row_tiles, call.splits, planes.batch
 
 
 def walkers_of(variant: Variant, call: Call) -> int:

@@ -180,6 +180,7 @@ class Sm90Launch:
     dense_slots: int
     overlap: bool
     registers: int
+    heads_registers: int
     ctas_per_sm: int
 
     @property
@@ -190,6 +191,10 @@ class Sm90Launch:
     def slots_of(self, kind: str) -> int:
         """fmha_sm90_slots: of the ring of a kernel of SM90_KINDS."""
         return self.dense_slots if kind == "dense" else self.slots
+
+    def registers_of(self, kind: str) -> int:
+        """Of a consumer thread of a kernel of SM90_KINDS for one K/V head."""
+        return self.heads_registers if kind == "whole" else self.registers
 
     def shared_bytes(self, head_dim: int, kind: str) -> int:
         """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, statistics of the splits that a

@@ -87,8 +87,9 @@ __device__ __forceinline__ void for_each_query_box(const FmhaParams& params, Pla
 #pragma unroll 1
     for (int row = threadIdx.x % 32 * params.query_box; row + params.query_box <= T::kRows;
          row += 32 * params.query_box) {
-        const unsigned own = first + row, heads = params.heads;
-        load(row, column, own % heads, before + own / heads, plane.kv_head, entry);
+        // Rows before the plane's first belong to queries of negative numbers: those of another entry, or zeros.
+        const unsigned heads = params.heads, above = first + row + T::kRows * heads;
+        load(row, column, above % heads, before + int(above / heads) - T::kRows, plane.kv_head, entry);
     }
 }
 

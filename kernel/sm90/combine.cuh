@@ -213,7 +213,7 @@ struct PlaneParts {
     __device__ bool find(const FmhaParams& params) {
         if constexpr (Balanced) {
             const int2 share = reinterpret_cast<const int2*>(params.shares)[blockIdx.z];
-            const int heads = by_head(params) ? params.kv_heads : 1, rows = params.t * params.heads;
+            const int heads = params.kv_heads, rows = params.t * params.heads;
             if (int(gridDim.z) < params.batch) {
                 plane = share.x - int(blockIdx.z) / heads * heads;
             }

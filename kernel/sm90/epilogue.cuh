@@ -152,7 +152,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
-        const bool there = own < end, first = there && consumer.lane % 4 == 0;
+        const bool there = own >= 0 && own < end, first = there && consumer.lane % 4 == 0;
         const int64_t row = before + own;
         const int64_t stored = !kKvHeads || partial ? row : stored_row(params, plane, own);
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
@@ -166,7 +166,8 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         }
         float scale =
             correction[half] *
-            (partial ? 1.0f : output_factor(params, params.sink ? query_head(params, plane, own) : 0, maximum, sum));
+            (partial ? 1.0f
+                     : output_factor(params, params.sink ? query_head(params, plane, max(own, 0)) : 0, maximum, sum));
         const auto store = [&](void* o) {
             uint4* const destination = static_cast<uint4*>(o) + (stored * T::kHeadDim + first_of_blocks(consumer)) / 8;
             return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };

@@ -77,8 +77,8 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             __syncwarp();
             return;
         }
-        prefetch_query<T>(params, walk);
         const Place<T> place(params, walk, 1, 1);
+        prefetch_query<T>(params, place);
         Loads<T> loads(params, shared, place, cursor, tails);
         if (loads.more && loads.keys.tile.begin < end_of_run(loads.producer, loads.stream, loads.keys.tile.begin)) {
             loads.producer.load_units(false, loads.keys.tile.begin, 0, T::kUnits);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         }
         if (ptx::elect_one()) {
             hand_over(params, shared, walk, balance, parity);
-            load_query<T>(params, shared, walk);
+            load_query<T>(params, shared, place.own, place.batch);
         }
         __syncwarp();
         if constexpr (kKvHeads) {
@@ -184,14 +184,20 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
     __syncwarp();
 }
 
-// What the producer has told.
+// What the producer has told. Read by the lane that says later that Q is read, behind which the producer tells more:
+// racecheck knows no order from another lane's read over __syncwarp to that arrival.
 template <class T>
 __device__ __forceinline__ void next_of(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk) {
     if (balanced<T>(params)) {
         walk.go_to(shared, walk.turn % 2);
     } else {
-        walk.row_tile = int(ptx::load_shared(shared.drawn()));
-        walk.batch = int(ptx::load_shared(shared.drawn() + 4));
+        uint32_t told[2] = {0, 0};
+        if (threadIdx.x % 32 == 0) {
+            told[0] = ptx::load_shared(shared.drawn());
+            told[1] = ptx::load_shared(shared.drawn() + 4);
+        }
+        walk.row_tile = int(ptx::uniform(told[0]));
+        walk.batch = int(ptx::uniform(told[1]));
     }
 }
 

@@ -21,15 +21,16 @@
 #include "shapes.h"
 
 struct FmhaSm90Launch {
-    int32_t rows;            // query rows of one CTA; box of the map q
-    int32_t keys;            // keys of one tile; box of the maps k and v
-    int32_t row_groups;      // warpgroups that divide the rows, 64 each
-    int32_t column_groups;   // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
-    int32_t boxes_per_unit;  // 64-element boxes of one slot of the ring
-    int32_t slots;           // of the ring that K and V share, or of both: a column group has one of its own
-    int32_t dense_slots;     // likewise of a dense kernel, which has the room of the statistics as well
-    bool overlap;            // a warpgroup multiplies P V beside the softmax of its next tile
-    int32_t registers;       // of a consumer thread
+    int32_t rows;             // query rows of one CTA; box of the map q
+    int32_t keys;             // keys of one tile; box of the maps k and v
+    int32_t row_groups;       // warpgroups that divide the rows, 64 each
+    int32_t column_groups;    // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
+    int32_t boxes_per_unit;   // 64-element boxes of one slot of the ring
+    int32_t slots;            // of the ring that K and V share, or of both: a column group has one of its own
+    int32_t dense_slots;      // likewise of a dense kernel, which has the room of the statistics as well
+    bool overlap;             // a warpgroup multiplies P V beside the softmax of its next tile
+    int32_t registers;        // of a consumer thread,
+    int32_t heads_registers;  // or beside a producer that knows K/V heads or lists and needs more
     int32_t ctas_per_sm;
 };
 
@@ -87,6 +88,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t, int32_t = FMHA_ROWS) {
             .dense_slots = FMHA_SM90_SLOTS,
             .overlap = FMHA_SM90_OVERLAP,
             .registers = FMHA_SM90_REGISTERS,
+            .heads_registers = FMHA_SM90_REGISTERS,
             .ctas_per_sm = FMHA_SM90_CTAS};
 }
 #endif
@@ -99,6 +101,13 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) 
 constexpr int32_t fmha_sm90_slots(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
     return kind == kFmhaSm90Dense ? launch.dense_slots : launch.slots;
+}
+
+// Of a consumer thread, in a kernel for one K/V head or for several.
+constexpr int32_t fmha_sm90_registers(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND,
+                                      bool heads = false) {
+    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
+    return kind == kFmhaSm90Whole || heads ? launch.heads_registers : launch.registers;
 }
 
 // {row_max, row_sum} of each row in each split that a cluster merges.

@@ -4,7 +4,7 @@
 // Who has what follows from the lengths alone, which each CTA reads for itself. Planes have one row tile each.
 #pragma once
 
-#include "common/ptx/warp.cuh"
+#include "lanes.cuh"
 #include "tiles.cuh"
 
 namespace fmha::sm90 {
@@ -80,7 +80,7 @@ struct BalancedWalk {
     // Once lengths may be read.
     __device__ void start(const FmhaParams& params) {
         const int lane = threadIdx.x % 32;
-        heads = by_head(params) ? params.kv_heads : 1;
+        heads = params.kv_heads;
         const int entries = params.batch / heads;
         unsigned all = 0;
 #pragma unroll 1
@@ -97,26 +97,18 @@ struct BalancedWalk {
         }
         at = group() * each + min(group(), larger);
         end = at + each + (group() < larger ? 1 : 0);
-        unsigned before = 0;
+        int first = at;  // tile of those of the entries from `base` on
 #pragma unroll 1
         for (int base = 0; base < entries; base += 32) {
-            const unsigned tiles = base + lane < entries ? tiles_of<T>(params, base + lane) : 0;
-            unsigned behind = tiles;
-#pragma unroll
-            for (int distance = 1; distance < 32; distance *= 2) {
-                const unsigned other = __shfl_up_sync(0xffffffffu, behind, distance);
-                behind += lane >= distance ? other : 0;
-            }
-            behind += before;
-            const uint32_t holders = ptx::ballot(at < behind);
-            if (holders != 0) {
-                const int owner = __ffs(holders) - 1;
-                const unsigned own = __shfl_sync(0xffffffffu, tiles, owner);
-                plane = (base + owner) * heads + int(blockIdx.x) % heads;
-                take(params, at - (__shfl_sync(0xffffffffu, behind, owner) - own), own);
+            const int tiles = base + lane < entries ? tiles_of<T>(params, base + lane) : 0;
+            const int together = __reduce_add_sync(0xffffffffu, tiles);
+            if (first < together) {
+                const LanePlace found(tiles, first);
+                plane = (base + found.lane) * heads + int(blockIdx.x) % heads;
+                take(params, found.within, __shfl_sync(0xffffffffu, tiles, found.lane));
                 return;
             }
-            before = __shfl_sync(0xffffffffu, behind, 31);
+            first -= together;
         }
     }
 

@@ -60,15 +60,14 @@ struct FirstTile {
     __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
 };
 
-// By one thread. In kernels that know K/V heads load_query_of_plane follows.
+// From row `first` of the plane on. By one thread. In kernels that know K/V heads load_query_of_plane follows.
 template <class T>
-__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
+__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, int first, int batch) {
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), tile_rows<T>(params) * T::kHeadDim * 2);
     if constexpr (!kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, walk.row_tile * T::kRows,
-                             walk.batch);
+            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, first, batch);
         }
     }
 }
@@ -101,18 +100,18 @@ __device__ __forceinline__ void clear_idle_rows(const FmhaParams& params, Shared
 
 // Into the L2, where load_query finds it. By the whole warp.
 template <class T>
-__device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Walk<T>& walk) {
+__device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Place<T>& place) {
     if constexpr (kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
             for_each_query_box<T>(
-                params, plane_of(params, walk.batch), walk.row_tile * tile_rows<T>(params), box * 64,
+                params, place.plane, place.own, box * 64,
                 [&](int, int x, int y, int z, int w, int u) { ptx::prefetch_tile_5d(params.q, x, y, z, w, u); });
         }
     } else if (ptx::elect_one()) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
+            ptx::prefetch_tile_3d(params.q, box * 64, place.own, place.batch);
         }
     }
     __syncwarp();
@@ -145,8 +144,9 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
             load_first_boxes<T>(params, shared, first, walk);
         }
     }
+    const Plane plane = plane_of(params, walk.batch);
+    const auto first_row = [&] { return walk.first_row(params, queries_of(params, plane.entry) * params.heads); };
     if (ptx::elect_one()) {
-        const Plane plane = plane_of(params, walk.batch);
         if (!kPaged && first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -160,12 +160,12 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
             }
             stamp<kFirstKeyIssued>(true);
         }
-        load_query<T>(params, shared, walk);
+        load_query<T>(params, shared, first_row(), walk.batch);
         stamp<kQueryIssued>(true);
     }
     __syncwarp();
     if constexpr (kKvHeads) {
-        load_query_of_plane<T>(params, shared, plane_of(params, walk.batch), walk.row_tile * tile_rows<T>(params));
+        load_query_of_plane<T>(params, shared, plane, first_row());
     }
 }
 

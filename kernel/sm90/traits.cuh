@@ -32,7 +32,7 @@ struct Traits {
     static constexpr bool kBalances = kByLength && FMHA_ROWS == 0;  // splits; other shapes that walk have none
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
     static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
-    static constexpr int kRegisters = kLaunch.registers;
+    static constexpr int kRegisters = fmha_sm90_registers(HeadDim, FMHA_ROWS, FMHA_KIND, kKvHeads);
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
     static constexpr int kLaunchRegisters = 65536 / (kThreads * kLaunch.ctas_per_sm) / 8 * 8;
@@ -216,11 +216,25 @@ struct Walk {
         packed.store(order);
     }
 
+    // Whether row tiles end with a plane's last row, so that the first one may lack rows: under a causal mask it has
+    // the fewest keys. Where CTAs draw, which takes a count in memory. Row tiles that are no higher than those of keys
+    // are wide keep their diagonals in as few of these as can be.
+    static __device__ bool from_end(const FmhaParams& params) {
+        return T::kWalks && T::kRows > T::kKeys && windowed(params) && params.drawn != nullptr;
+    }
+
+    // The first row of the row tile, in a plane of `rows` rows; negative where it lacks rows before row 0.
+    __device__ int first_row(const FmhaParams& params, int rows) const {
+        const int each = tile_rows<T>(params), lacking = from_end(params) ? ceil_div(rows, each) * each - rows : 0;
+        return row_tile * each - lacking;
+    }
+
     static __device__ int row_tiles(const FmhaParams& params) {
         return ceil_div(params.t * params.heads, tile_rows<T>(params));
     }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
+
     // Row tiles to draw.
     static __device__ int all_drawn(const FmhaParams& params, uint32_t order) {
         return draws_packed(params) ? PackedOrder::load(order).all : all(params);
@@ -327,7 +341,7 @@ struct Place {
     int x;       // this one among them
     int rank;    // in the cluster
     int height;  // splits that the cluster merges
-    int own;     // rows [own, own_end)
+    int own;     // rows [own, own_end); those before row 0 are computed and not stored
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;
@@ -350,25 +364,25 @@ struct Place {
         rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
         x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
         height = cluster_height;
-        own = row_tile * each;
+        own = walk.first_row(params, rows);
         own_end = min(own + each, rows);
-        shared = (row_tile - x) * each;
+        shared = own - x * each;
         shared_end = min(shared + width * each, rows);
     }
 
-    // The keys that some row of the CTA sees.
+    // The keys that some row of the CTA sees that there is: pages of others may hold anything.
     __device__ KeyRange seen(const FmhaParams& params) const {
         if (!windowed(params)) {
             return {0, length};
         }
-        return {visible_keys(params, length, offset, query_of(params, own)).first,
+        return {visible_keys(params, length, offset, query_of(params, max(own, 0))).first,
                 visible_keys(params, length, offset, query_of(params, own_end - 1)).end};
     }
 
     // Behind the last key that some row of a row group sees.
     __device__ int end_seen(const FmhaParams& params, int row_group) const {
         const int first = own + 64 * row_group, last = min(first + 64, own_end) - 1;
-        if (last < first) {
+        if (last < max(first, 0)) {
             return 0;
         }
         if (!windowed(params)) {
@@ -378,7 +392,7 @@ struct Place {
     }
 
     __device__ TileStream<T> tiles(const FmhaParams& params) const {
-        return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
+        return {params, batch, own_tiles, length, offset, max(shared, 0), shared_end, own, own_end, width > 1};
     }
 };
 

@@ -60,16 +60,32 @@ def test_what_is_launched_is_what_was_fastest(repository: Path) -> None:
 
 
 def test_rows_are_those_that_were_faster(repository: Path) -> None:
-    """Within 15% at every size that was measured, and within 1% on the whole."""
-    ratios = []
-    for row in json.loads((repository / "results/turns-h100.json").read_text())["rows"]:
-        mask = "causal" if row["causal"] else "none"
-        chosen = name(replace(PREFILL, t=row["t"], s_k=row["s_k"], batch=row["batch"] * row["heads"], mask=mask))
-        times = {"sm90_hd64": row["us"]["rows64"], "sm90_hd64_rows192": row["us"]["rows192"]}
-        ratios.append(times[chosen] / min(times.values()))
-        assert ratios[-1] <= 1.15, row
-    assert len(ratios) == 22
-    assert fmean(ratios) <= 1.01
+    """Within 15 and 17% at every size that was measured, and within 1% on the whole, of each head_dim."""
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for record, worst in (("turns-h100.json", 1.15), ("wide-h100.json", 1.17)):
+        for row in json.loads((repository / "results" / record).read_text())["rows"]:
+            planes = row["batch"] * row.get("kv_heads", row["heads"])
+            item = Configuration(
+                row.get("head_dim", 64),
+                row["t"],
+                row["s_k"],
+                batch=planes,
+                heads=row["heads"] * row["batch"] // planes,
+                mask="causal" if row["causal"] else "none",
+                page_size=row.get("page_size", 0),
+            )
+            times = row["us"]
+            wide = choice.rows_of_cta(ARCH, item, 1, row["causal"]) == choice.WIDE_ROWS
+            found = times["rows192" if wide else "own" if "own" in times else "rows64"] / min(times.values())
+            ratios.setdefault((record, item.head_dim), []).append(found)
+            assert found <= worst, row
+    assert {key: len(found) for key, found in ratios.items()} == {
+        ("turns-h100.json", 64): 22,
+        ("wide-h100.json", 64): 267,
+        ("wide-h100.json", 128): 387,
+    }
+    for found in ratios.values():
+        assert fmean(found) <= 1.01
 
 
 def sizes(row: dict[str, Any]) -> Configuration:
@@ -233,19 +249,28 @@ def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
     ("changes", "chosen"),
     [
         ({}, "sm90_hd64_rows192"),
-        ({"batch": 12, "mask": "causal"}, "sm90_hd64_rows192"),  # 22 tiles of rows each: two turns
-        ({"batch": 11, "mask": "causal"}, "sm90_hd64"),
         ({"batch": 11}, "sm90_hd64_rows192"),  # two turns, where 64 rows take three
         ({"batch": 8}, "sm90_hd64"),  # two as well
         ({"batch": 6}, "sm90_hd64_rows192"),  # one, and two
         ({"batch": 4}, "sm90_hd64"),  # one, and one
+        ({"batch": 10, "mask": "causal"}, "sm90_hd64_rows192"),
+        ({"batch": 9, "mask": "causal"}, "sm90_hd64"),  # the longest row tile takes longer than all need
         ({"t": 128, "batch": 999}, "sm90_hd64"),  # a third of the rows would be idle
         ({"t": 1024}, "sm90_hd64_rows192"),  # an eighth
-        ({"t": 1024, "mask": "causal"}, "sm90_hd64"),
-        ({"t": 1100, "mask": "causal"}, "sm90_hd64_rows192"),  # a twentieth
+        ({"t": 1024, "s_k": 1024, "mask": "causal"}, "sm90_hd64_rows192"),  # of those that see the fewest keys
+        ({"t": 512, "s_k": 8192, "mask": "causal"}, "sm90_hd64"),  # but there all see nearly as many
         ({"splits": 2}, "sm90_hd64"),
         ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
-        ({"head_dim": 128}, "sm90_hd128"),
+        ({"head_dim": 128}, "sm90_hd128_rows192"),
+        ({"head_dim": 128, "batch": 16}, "sm90_hd128"),  # three turns, and four
+        ({"head_dim": 128, "batch": 12}, "sm90_hd128_rows192"),  # two, and three
+        ({"head_dim": 128, "batch": 11, "mask": "causal"}, "sm90_hd128_rows192"),
+        ({"head_dim": 128, "batch": 10, "mask": "causal"}, "sm90_hd128"),
+        ({"head_dim": 128, "t": 400, "s_k": 400, "batch": 256, "mask": "causal"}, "sm90_hd128_rows192"),
+        ({"head_dim": 128, "t": 384, "s_k": 384, "batch": 256, "mask": "causal"}, "sm90_hd128"),  # three tiles of 128
+        ({"head_dim": 128, "page_size": 16}, "sm90_hd128_rows192_dense_paged"),
+        ({"head_dim": 128, "page_size": 64, "batch": 12}, "sm90_hd128_dense_paged"),  # in boxes of 16 keys
+        ({"splits": 2, "head_dim": 128}, "sm90_hd128"),
         ({"head_dim": 256}, "sm90_hd256_rows128"),
         ({"head_dim": 256, "s_k": 513}, "sm90_hd256_rows128"),
         ({"head_dim": 256, "s_k": 512}, "sm90_hd256"),
@@ -313,8 +338,9 @@ def test_a_short_kernel_has_no_windows_or_all_there_is() -> None:
         ({}, 132),
         ({"mask": "causal"}, 132),
         ({"head_dim": 128}, 132),
-        ({"head_dim": 128, "t": 2113, "batch": 8}, 132),
-        ({"mask": "causal", "t": 1024, "s_k": 1024, "batch": 256}, 264),
+        ({"head_dim": 128, "t": 2113, "batch": 8}, 0),  # of 192 rows: no more than the GPU holds, as below
+        ({"head_dim": 128, "t": 2113, "batch": 8, "rows": 128}, 132),
+        ({"mask": "causal", "t": 300, "s_k": 300, "batch": 256}, 264),
         ({"head_dim": 256, "mask": "causal", "t": 129, "s_k": 80, "batch": 67}, 132),
         # No more row tiles than the GPU holds CTAs:
         ({"head_dim": 256, "mask": "causal", "t": 129, "s_k": 80, "batch": 66}, 0),

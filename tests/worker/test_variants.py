@@ -29,7 +29,7 @@ def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
     assert variant_for(apart, "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="fused"), "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="bhsd"), "sm_90a").name == "sm90_hd64_dense"
-    for head_dim, rows in ((64, "_rows192"), (128, ""), (256, "_rows128")):  # prefill walks, as it does folded
+    for head_dim, rows in ((64, "_rows192"), (128, "_rows192"), (256, "_rows128")):  # prefill walks, as it does folded
         prefill = Configuration(head_dim, 2048, 2048, heads=32, kv_heads=8, batch=4)
         assert variant_for(prefill, "sm_90a").name == f"sm90_hd{head_dim}{rows}_dense_heads"
         folded = replace(prefill, heads=4, kv_heads=1, batch=32)
