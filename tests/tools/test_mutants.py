@@ -319,7 +319,7 @@ IN_FEW_PLACES = {
     "nobody waits for an arrival": ("commit-nobody-waits-for", "hd64_t1_sk128", "hazard", "exit-with-work-in-flight"),
     "on sm_90a the lists of batch entry 0 for all": (
         "sm90-list-batch-rows",
-        "hd64_t5_sk127_b3_h3_kvshared_window1_offsets-mixed_top200_of67_indices-holes_toplens-ragged_data-extreme_merge-combine",
+        "hd64_t1_sk293_b3_h4_window1_top200_of67_toplens-ragged_data-carried_splits40",
         "gate",
         "cosine",
     ),
