@@ -217,8 +217,9 @@ struct Walk {
     }
 
     // Whether row tiles end with a plane's last row, so that the first one may lack rows: under a causal mask it has
-    // the fewest keys. Where CTAs draw, which takes a count in memory. Row tiles that are no higher than those of keys
-    // are wide keep their diagonals in as few of these as can be.
+    // the fewest keys. Wherever there is a count to draw by, drawn or not: all roles need the same answer, and this one
+    // costs nothing. Row tiles that are no higher than those of keys are wide keep their diagonals in as few of these
+    // as can be.
     static __device__ bool from_end(const FmhaParams& params) {
         return T::kWalks && T::kRows > T::kKeys && windowed(params) && params.drawn != nullptr;
     }

@@ -24,8 +24,8 @@ __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
     asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// What every lane holds already, in a register of the warp. Descriptors must lie in such: from others ptxas moves each
-// into one at its wgmma, which then takes its turn at 50 cycles.
+// What every lane holds already, or one alone and the others 0, in a register of the warp. Descriptors must lie in
+// such: from others ptxas moves each into one at its wgmma, which then takes its turn at 50 cycles.
 __device__ __forceinline__ uint32_t uniform(uint32_t x) {
     uint32_t same;
     asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(x));
