@@ -660,3 +660,23 @@ def test_merge_refuses_what_it_cannot_merge() -> None:
         merge(a, exact.attention(**arguments(t=3), normalise=False))
     with pytest.raises(ValueError, match=r"sink: expected shape \[4\], got \[1\]"):
         merge(a, a, torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("total_q", "chosen"),
+    [
+        (32 * 3418, "sm90_hd128_rows192_dense_paged"),
+        (10021, "sm90_hd128_dense_paged_lengths"),  # three times the longest: 192 rows would have four turns, 128 five
+    ],
+)
+def test_packed_queries_count_as_many_entries_as_would_be_of_the_longest(
+    total_q: int, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmha.harness.attention.EMULATED", "sm_90a")
+    offsets = torch.arange(33, dtype=torch.int32) * ((total_q - 3418) // 31)
+    offsets[-1] = total_q
+    q = torch.empty(total_q, 8, 128, dtype=torch.bfloat16)
+    k = torch.empty(total_q, 1, 128, dtype=torch.bfloat16)
+    longest: Call = {"max_seqlen_q": 3418, "max_seqlen_k": 3418}
+    planned = plan(q, k, k.clone(), cu_seqlens_q=offsets, cu_seqlens_k=offsets, splits=1, **longest)
+    assert planned.variant.name == chosen
