@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
-from tests.remote.server import Server, client_config, serving, terminate
+from tests.remote.server import Server, client_config, killed, serving, terminate
 
 DEVICE = "tests.remote.devices:HeldDevice"
 # What no run reads, but for the devices, what they import, and tests that a commit takes away.
@@ -136,6 +136,19 @@ class Client:
         """Nothing of any run is left on the host."""
         assert not eventually_empty(self.server.left_over), self.server.left_over()
 
+    def leave(self) -> None:
+        """Ends every client, and waits until nothing of theirs is left on the host.
+
+        The ssh of a client that was killed lives on, and what it has said already may start a run: it and its
+        connection have to be gone before a look at the host says that nothing will begin there.
+        """
+        for process in self.processes:
+            terminate(process)
+        mark = f"FMHA_SSH_CONFIG={self.config}".encode()
+        assert not eventually_empty(lambda: killed(mark)), "a client's ssh does not end"
+        assert not eventually_empty(self.server.sessions), self.server.sessions()
+        self.settle()
+
     def lend(self, folder: Path) -> None:
         """Makes a working folder on the host that has what runs have built there before, and knows nothing else."""
         subprocess.run(["install", "-d", "-m", "700", "-o", str(self.server.uid), str(folder)], check=True)
@@ -148,9 +161,9 @@ class Client:
         shutil.rmtree(folder)
 
 
-def eventually_empty(look: Callable[[], list[str]]) -> list[str]:
-    """What was seen last. Another look may see what has begun since: the session of a client that ended at once."""
-    left: list[str] = []
+def eventually_empty(look: Callable[[], Sequence[object]]) -> Sequence[object]:
+    """What was seen last."""
+    left: Sequence[object] = []
 
     def gone() -> bool:
         nonlocal left
@@ -324,7 +337,5 @@ def fresh_client(
     config = client_config(server, folder / "ssh", extra=options)
     made = Client(root, config, server, [], network, home or server.home)
     yield made
-    for process in made.processes:
-        terminate(process)
-    made.settle()
+    made.leave()
     shutil.rmtree(made.home / "fmha" / "runs", ignore_errors=True)

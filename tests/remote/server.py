@@ -149,14 +149,11 @@ exec {shlex.quote(program)} "$@"
 
     def left_over(self) -> list[str]:
         """Everything that a session has started and that still lives; a zombie has no environment."""
-        mark = f"{MARK}={self.folder}".encode()
         found = []
-        # Not psutil's: tests that wait look a hundred times a second, and it takes three times as long.
-        for pid in filter(str.isdigit, os.listdir("/proc")):
+        for pid in marked(f"{MARK}={self.folder}".encode()):
             with contextlib.suppress(OSError):
-                if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
-                    words = Path("/proc", pid, "cmdline").read_bytes().removesuffix(b"\0").replace(b"\0", b" ")
-                    found.append(f"{pid} {words.decode(errors='replace')[:200]}")
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().removesuffix(b"\0").replace(b"\0", b" ")
+                found.append(f"{pid} {words.decode(errors='replace')[:200]}")
         return found
 
 
@@ -275,6 +272,26 @@ def client_config(server: Server, folder: Path, alias: str = "gpu", extra: Mappi
     config = folder / "ssh_config"
     config.write_text(f"Host {alias}\n" + "".join(f"  {name} {value}\n" for name, value in options.items()))
     return config
+
+
+def marked(mark: bytes) -> list[int]:
+    """The processes that have `mark`, NAME=value, in their environment."""
+    found = []
+    # Not psutil's: tests that wait look a hundred times a second, and it takes three times as long.
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(int(pid))
+    return found
+
+
+def killed(mark: bytes) -> list[int]:
+    """The processes that have `mark` in their environment, which are told to end."""
+    found = marked(mark)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
 
 
 def terminate(process: subprocess.Popen[str] | Fork) -> None:
