@@ -16,7 +16,9 @@ from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
-MOST_ROWS = 2**31 - 1  # of packed tensors, and keys that a block table has room for: what an int32 holds
+MOST_ROWS = 2**31 - 1  # of packed tensors, and row tiles of a call: what an int32 holds
+MOST_PAGED = 2**31 - 256  # keys that a block table has room for: kernels count to the end of a tile, 128 at most
+LEAST_TILE = 64  # rows: no kernel has smaller row tiles
 MOST_PLANES = 65535  # K/V heads of all batch entries: a grid's z
 STRIDED = ("q", "k", "v")  # what TMA reads, and so may have gaps
 STRIDE_ELEMENTS = 8  # of bf16 in the 16 bytes that TMA's strides are multiples of
@@ -77,6 +79,7 @@ def check(
     elif max_seqlen_k is not None:
         raise ValueError("max_seqlen_k: is for packed keys, with cu_seqlens_k")
     _kv_heads(sizes, sparse)
+    _row_tiles(sizes)
     _scattered_alone(sizes, kv_lens, sparse)
     given: dict[str, torch.Tensor | None] = {"q": q, "k": k, "v": v, "kv_lens": kv_lens}
     given |= {"query_offsets": query_offsets, "sink": sink, "block_table": block_table}
@@ -142,7 +145,7 @@ def _queries(q: torch.Tensor, cu_seqlens: torch.Tensor | None, longest: int | No
 def _packed(
     name: str, cu_seqlens: torch.Tensor, longest: int | None, total: int, sizes: dict[str, int]
 ) -> dict[str, int]:
-    """`batch` and `longest` of what is packed; `total` are its rows."""
+    """`batch` and `longest` of what is packed; `total` are its rows, which no entry has more of."""
     said = f"cu_seqlens_{name}"
     rows = {"batch + 1": sizes["batch"] + 1} if "batch" in sizes else {}
     _tensor(said, cu_seqlens, torch.int32, ("batch + 1",), rows)
@@ -160,7 +163,7 @@ def _packed(
             raise ValueError(f"{said}: expected values that grow from 0 to the {total} rows, got {cu_seqlens.tolist()}")
         if int(lengths.max()) > longest:
             raise ValueError(f"max_seqlen_{name}: expected at least {int(lengths.max())}, the longest, got {longest}")
-    return {"batch": cu_seqlens.numel() - 1, "longest": longest}
+    return {"batch": cu_seqlens.numel() - 1, "longest": min(longest, total)}
 
 
 def _key_dimensions(k: Any, block_table: Any, cu_seqlens: Any) -> tuple[str, ...]:
@@ -186,8 +189,8 @@ def _pages(block_table: torch.Tensor, sizes: dict[str, int]) -> None:
     if block_table.shape[1] < 1:
         raise ValueError("block_table: expected at least 1 page an entry, got 0")
     sizes["s_k"] = block_table.shape[1] * sizes["page_size"]
-    if sizes["s_k"] > MOST_ROWS:
-        raise ValueError(f"block_table: expected room for at most {MOST_ROWS} keys, got {sizes['s_k']}")
+    if sizes["s_k"] > MOST_PAGED:
+        raise ValueError(f"block_table: expected room for at most {MOST_PAGED} keys, got {sizes['s_k']}")
 
 
 def _page_numbers(block_table: torch.Tensor, kv_lens: torch.Tensor | None, sizes: dict[str, int]) -> None:
@@ -203,6 +206,16 @@ def _page_numbers(block_table: torch.Tensor, kv_lens: torch.Tensor | None, sizes
 
 def _packed_keys(cu_seqlens: torch.Tensor, longest: int | None, sizes: dict[str, int]) -> None:
     sizes |= {"s_k": _packed("k", cu_seqlens, longest, sizes["total_k"], sizes)["longest"]}
+
+
+def _row_tiles(sizes: dict[str, int]) -> None:
+    """ValueError for more row tiles than kernels count, which only packed queries can have: a tensor of as many rows
+    fits no memory."""
+    kv_heads = sizes.get("kv_heads", 1)
+    tiles = -(-sizes["t"] * (sizes["heads"] // kv_heads) // LEAST_TILE) * sizes["batch"] * kv_heads
+    if tiles > MOST_ROWS:
+        entries = f"{sizes['batch']} entries of up to {sizes['t']} queries"
+        raise ValueError(f"cu_seqlens_q: {entries} are {tiles} row tiles, expected at most {MOST_ROWS}; pack fewer")
 
 
 def _scattered_alone(sizes: dict[str, int], kv_lens: Any, sparse: Any) -> None:

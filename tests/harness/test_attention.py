@@ -368,6 +368,42 @@ def test_wrong_packed_sequences_are_named(changes: Later, error: type[Exception]
 
 
 @pytest.mark.nvcc
+def test_a_bound_above_the_longest_sequence_changes_nothing() -> None:
+    packed, _ = packed_apart()
+    most = {"max_seqlen_q": 2**31 - 1, "max_seqlen_k": 2**31 - 1}
+    planned = plan(**packed | most)
+    assert (planned.call.t, planned.call.s_k) == (10, 120)  # no sequence has more than all of them
+    tight, loose = (attention(**packed | bounds, causal=True) for bounds in ({}, most))
+    for name in RESULTS:
+        assert torch.equal(getattr(tight, name), getattr(loose, name)), name
+
+
+def test_more_row_tiles_than_kernels_count_are_refused() -> None:
+    """Of one long sequence among many that are empty: q takes 256 MiB, of which nothing is written."""
+    entries = 65535
+    for tokens, fits in ((1 << 20, True), ((1 << 20) + 64, False)):
+        q, k = (torch.empty(tokens, heads, HEAD_DIM, dtype=torch.bfloat16) for heads in (2, 1))
+        ends = torch.full((entries + 1,), tokens, dtype=torch.int32)
+        ends[0] = 0
+        call: Call = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": tokens, "max_seqlen_k": tokens}
+        if fits:
+            assert plan(q, k, **call).call.t == tokens
+        else:
+            said = f"cu_seqlens_q: {entries} entries of up to {tokens} queries are {2 * tokens // 64 * entries} row til"
+            with pytest.raises(ValueError, match=said):
+                plan(q, k, **call)
+
+
+def test_a_block_table_with_room_for_more_keys_than_kernels_count_is_refused() -> None:
+    q, k = (torch.empty(1, rows, 1, HEAD_DIM, dtype=torch.bfloat16) for rows in (1, 256))
+    table = torch.zeros(1, 1 << 23, dtype=torch.int32)
+    said = f"block_table: expected room for at most {2**31 - 256} keys, got {2**31}"
+    with pytest.raises(ValueError, match=said):
+        plan(q, k, window=5, block_table=table)
+    assert plan(q, k, window=5, block_table=table[:, :-1]).call.s_k == 2**31 - 256
+
+
+@pytest.mark.nvcc
 def test_two_passes_on_the_kernel_are_one_pass() -> None:
     """D5a and D5b with the kernel's own rounding: P in bf16 in both, relative to another maximum in each."""
     sink = torch.tensor([0.0, 1.0, torch.inf, -torch.inf])
