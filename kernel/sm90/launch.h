@@ -3,7 +3,7 @@
 // A head_dim has one shape or several, told apart by their rows; harness/worker/choice.py has the rule by which one is
 // taken. The first is compiled unless FMHA_ROWS names another.
 //
-//   grid     (ceil(t * heads / rows), splits, planes); fewer in x where a CTA walks over several row tiles
+//   grid     (ceil(t * heads / rows), splits, planes); (CTAs, 1, 1) where they draw row tiles or divide all keys evenly
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
 //            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the
@@ -11,8 +11,8 @@
 //   dynamic shared memory: shared_bytes
 //
 // The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits; so
-// does fmha_combine_sm90_many, with a grid of (t * heads, 1, batch), which is faster from 17 splits of few rows on. All
-// kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
+// does fmha_combine_sm90_many, with a grid of (t * heads, 1, planes), which is faster from 17 splits of few rows on.
+// All kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
 // themselves before they touch memory, and let the grid behind them start early, which must do the same.
 #pragma once
 

@@ -16,7 +16,8 @@
 
 namespace fmha::sm90 {
 
-// How far a CTA has come. All of it by the whole warp. A group has no more batch entries than a warp has lanes.
+// How far a CTA has come. All of it by the whole warp. Of a group of more batch entries than a warp has lanes as many
+// are looked through at a time, and what is left of it is the next group.
 struct PackedOrder {
     int each;             // planes of a group
     int before_last;      // planes of all groups but the last one

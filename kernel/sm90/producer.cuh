@@ -29,7 +29,7 @@ struct Producer {
     static constexpr bool kBoxPerTile = T::kUnits > 1 && T::kRings == 1;
     // What a tail that was cleared adds to `tails`. With 192 rows a producer of pages has no register to spare, and bit
     // 0 is produce_further's.
-    static constexpr int kTail = kPaged ? 2 : 1;
+    static constexpr int kTailStep = kPaged ? 2 : 1;
 
     const FmhaParams& params;
     SharedMap<T> shared;
@@ -162,8 +162,8 @@ private:
     // tiles.
     __device__ void clear_tail(const Tile& tile, int unit) {
         __syncwarp();
-        ptx::mbarrier_wait(shared.tail(unit), tails / kTail % 2);
-        tails += unit + 1 == T::kUnits ? kTail : 0;
+        ptx::mbarrier_wait(shared.tail(unit), tails / kTailStep % 2);
+        tails += unit + 1 == T::kUnits ? kTailStep : 0;
         const int first = place.length - tile.begin;
 #pragma unroll 1
         for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {

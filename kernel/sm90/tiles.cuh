@@ -22,7 +22,8 @@ __device__ __forceinline__ bool windowed(const FmhaParams& params) {
     return kFmhaSm90Windows && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
 }
 
-// The query of a row: most of prefill has one head a plane, and a division costs a hundred cycles.
+// The query of a row: most of prefill has one head a plane, and a division costs a hundred cycles. Rows before row 0,
+// which are stored nowhere, may count as query 0.
 __device__ __forceinline__ int query_of(const FmhaParams& params, int row) {
     return params.heads == 1 ? row : row / params.heads;
 }

@@ -342,7 +342,7 @@ struct Place {
     int x;       // this one among them
     int rank;    // in the cluster
     int height;  // splits that the cluster merges
-    int own;     // rows [own, own_end); those before row 0 are computed and not stored
+    int own;     // rows [own, own_end), none if it ends before it begins; those before row 0 are not stored
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;

@@ -183,3 +183,10 @@ def test_listed_rows_that_are_one_row_share_its_rounding(matrix: Matrix) -> None
     few = reference(inputs).slope_variance
     assert few.min() > 5 * reference(make_inputs(0, replace(item, s_sparse=130))).slope_variance.max() / 65
     assert biased(matrix, item, lambda outputs: outputs) == set()
+
+
+def test_what_lies_between_two_numbers_may_be_either(matrix: Matrix) -> None:
+    """Of two keys with one logit O is half a sum of two bf16, which is a tie as often as not."""
+    item = Configuration(64, 52, 81, batch=20, heads=5, mask="window", window=2, data="extreme", output="bf16")
+    assert biased(matrix, item, lambda outputs: outputs) == set()
+    assert biased(matrix, item, lambda outputs: scaled(outputs, 1.002)) == {"slope_bias"}
