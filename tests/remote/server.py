@@ -102,7 +102,7 @@ class Server:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.name() == "sshd" and process.pid != (self.process.pid if self.process else 0):
+                if process.name().startswith("sshd") and process.pid != (self.process.pid if self.process else 0):
                     parents = [process, *process.parents()]
                     if any(mine in " ".join(parent.cmdline()) for parent in parents):
                         found.append(process)
