@@ -90,6 +90,10 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("shares", 832, "Q"),
     ("parts", 840, "i"),
     ("part_tiles", 844, "i"),
+    ("heads_multiplier", 848, "I"),
+    ("heads_shift", 852, "I"),
+    ("kv_heads_multiplier", 856, "I"),
+    ("kv_heads_shift", 860, "I"),
 )
 
 
@@ -97,6 +101,15 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
 POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == "Q")
 POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == "Q")
 MAP_OFFSETS: Final = tuple(offset for name, offset, _ in LAYOUT if name in MAPS)
+
+
+def divisor(number: int) -> tuple[int, int]:
+    """By what n / number multiplies and shifts: n * multiplier >> 31 >> shift, exact for n from 0 to 2^31 - 1.
+
+    Granlund and Montgomery, "Division by Invariant Integers using Multiplication" (1994), theorem 4.2, with N = 31.
+    """
+    shift = (number - 1).bit_length()
+    return -(-(1 << 31 + shift) // number), shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +157,22 @@ class FmhaParams:
     shares: int = 0
     parts: int = 0
     part_tiles: int = 0
+
+    @property
+    def heads_multiplier(self) -> int:
+        return divisor(self.heads)[0]
+
+    @property
+    def heads_shift(self) -> int:
+        return divisor(self.heads)[1]
+
+    @property
+    def kv_heads_multiplier(self) -> int:
+        return divisor(self.kv_heads)[0]
+
+    @property
+    def kv_heads_shift(self) -> int:
+        return divisor(self.kv_heads)[1]
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

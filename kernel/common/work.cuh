@@ -37,12 +37,30 @@ struct KeyRange {
     int32_t end;
 };
 
+// n / d for n >= 0, of the multiplier and the shift of d: FmhaParams::heads_multiplier says which those are.
+FMHA_HOST_DEVICE constexpr int32_t quotient(int32_t n, uint32_t multiplier, uint32_t shift) {
+    return int32_t(uint32_t(uint64_t(uint32_t(n) * 2) * multiplier >> 32) >> shift);
+}
+
+// n / heads and n / kv_heads, for n >= 0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+__device__ __forceinline__ int32_t by_heads(const FmhaParams& params, int32_t n) {
+    return quotient(n, params.heads_multiplier, params.heads_shift);
+}
+__device__ __forceinline__ int32_t by_kv_heads(const FmhaParams& params, int32_t n) {
+    return quotient(n, params.kv_heads_multiplier, params.kv_heads_shift);
+}
+#else  // once a CTA
+FMHA_HOST_DEVICE inline int32_t by_heads(const FmhaParams& params, int32_t n) { return n / params.heads; }
+FMHA_HOST_DEVICE inline int32_t by_kv_heads(const FmhaParams& params, int32_t n) { return n / params.kv_heads; }
+#endif
+
 FMHA_HOST_DEVICE inline bool by_head(const FmhaParams& params) { return kKvHeads && params.flags & kFmhaByHead; }
 
 // The batch entry of a plane, in the plane's type.
 template <class Index>
 FMHA_HOST_DEVICE inline Index entry_of(const FmhaParams& params, Index plane) {
-    return by_head(params) ? plane / Index(params.kv_heads) : plane;
+    return by_head(params) ? Index(by_kv_heads(params, plane)) : plane;
 }
 
 // The flag comes first: it is one test for all three.
@@ -75,20 +93,24 @@ struct Plane {
 };
 
 FMHA_HOST_DEVICE inline Plane plane_of(const FmhaParams& params, int32_t index) {
-    return by_head(params) ? Plane{index / params.kv_heads, index % params.kv_heads} : Plane{index, 0};
+    if (!by_head(params)) {
+        return {index, 0};
+    }
+    const int32_t entry = by_kv_heads(params, index);
+    return {entry, index - entry * params.kv_heads};
 }
 
 // The query head of row `row` of a plane, among all of its batch entry.
 FMHA_HOST_DEVICE inline int32_t query_head(const FmhaParams& params, Plane plane, int32_t row) {
-    return plane.kv_head * params.heads + row % params.heads;
+    return plane.kv_head * params.heads + row - by_heads(params, row) * params.heads;
 }
 
 // Where row `row` of a plane is stored, among the rows of the outputs. Without kFmhaByHead that is its place in the
 // order of planes, in which partial results are.
 FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int32_t row) {
     const int64_t first = packed_queries(params) ? params.cu_seqlens_q[plane.entry] : int64_t(plane.entry) * params.t;
-    const int64_t query = first + row / params.heads;
-    return query * (params.kv_heads * params.heads) + query_head(params, plane, row);
+    const int32_t query = by_heads(params, row), head = row - query * params.heads;
+    return (first + query) * (params.kv_heads * params.heads) + plane.kv_head * params.heads + head;
 }
 
 struct Work {
@@ -156,8 +178,8 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
     work.query_offset = params.query_offsets ? params.query_offsets[work.plane.entry] : work.kv_len - queries;
 
     // Both ends of a query's range grow with the query.
-    const int32_t first_query = work.first_row / params.heads;
-    const int32_t last_query = (work.first_row + work.rows - 1) / params.heads;
+    const int32_t first_query = by_heads(params, work.first_row);
+    const int32_t last_query = by_heads(params, work.first_row + work.rows - 1);
     const KeyRange first = visible_keys(params, work.kv_len, work.query_offset, first_query);
     const KeyRange last = visible_keys(params, work.kv_len, work.query_offset, last_query);
     work.dense = {first.first, last.end};

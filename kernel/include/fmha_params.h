@@ -95,4 +95,12 @@ struct FmhaParams {
                          // that a CTA begins and another ends, the first partial result and how many there are
     int32_t parts;       // CTAs and planes together; 0: each plane has `splits` splits
     int32_t part_tiles;  // that a CTA has at least, where it has any
+
+    // What a division by `heads` and by `kv_heads` multiplies by and shifts by: sm_90a divides between two row tiles,
+    // where a division takes a hundred cycles. For n / d, 0 <= n < 2^31: the shift is ceil(log2 d), the multiplier
+    // ceil(2^(31 + shift) / d), and the quotient (2 n * multiplier >> 32) >> shift.
+    uint32_t heads_multiplier;
+    uint32_t heads_shift;
+    uint32_t kv_heads_multiplier;
+    uint32_t kv_heads_shift;
 };

@@ -88,8 +88,8 @@ __device__ __forceinline__ void for_each_query_box(const FmhaParams& params, Pla
     for (int row = threadIdx.x % 32 * params.query_box; row + params.query_box <= T::kRows;
          row += 32 * params.query_box) {
         // Rows before the plane's first belong to queries of negative numbers: those of another entry, or zeros.
-        const unsigned heads = params.heads, above = first + row + T::kRows * heads;
-        load(row, column, above % heads, before + int(above / heads) - T::kRows, plane.kv_head, entry);
+        const int above = first + row + T::kRows * params.heads, query = by_heads(params, above);
+        load(row, column, above - query * params.heads, before + query - T::kRows, plane.kv_head, entry);
     }
 }
 

@@ -215,7 +215,7 @@ struct PlaneParts {
             const int2 share = reinterpret_cast<const int2*>(params.shares)[blockIdx.z];
             const int heads = params.kv_heads, rows = params.t * params.heads;
             if (int(gridDim.z) < params.batch) {
-                plane = share.x - int(blockIdx.z) / heads * heads;
+                plane = share.x - by_kv_heads(params, blockIdx.z) * heads;
             }
             step = int64_t(heads) * rows;
             before = int64_t(share.x) * rows;

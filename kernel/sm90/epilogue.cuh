@@ -269,7 +269,7 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
             }
             continue;
         }
-        const float scale = output_factor(params, own % params.heads, maximum, total);
+        const float scale = output_factor(params, own - by_heads(params, own) * params.heads, maximum, total);
         store_vector(params, (index * kVectors + vector) * 4, scaled(sum, scale));
         if (vector == 0) {
             store_statistics(params, index, maximum, total);

@@ -53,7 +53,7 @@ struct PackedOrder {
     }
 
     __device__ void count(const FmhaParams& params, int rows) {
-        const int entries = params.batch / params.kv_heads;
+        const int entries = by_kv_heads(params, params.batch);
         int tiles = 0;
 #pragma unroll 1
         for (int entry = threadIdx.x % 32; entry < entries; entry += 32) {
@@ -68,7 +68,7 @@ struct PackedOrder {
         const int heads = params.kv_heads;
 #pragma unroll 1
         while (index < all && first < params.batch) {
-            const int first_entry = unsigned(first) / unsigned(heads), entry = first_entry + threadIdx.x % 32;
+            const int first_entry = by_kv_heads(params, first), entry = first_entry + threadIdx.x % 32;
             const int group = first < before_last ? min(first + each, before_last) : params.batch;
             const int end = min(group, (first_entry + 32) * heads);
             const int begin = max(entry * heads, first);  // of the lane's planes

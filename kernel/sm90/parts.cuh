@@ -81,7 +81,7 @@ struct BalancedWalk {
     __device__ void start(const FmhaParams& params) {
         const int lane = threadIdx.x % 32;
         heads = params.kv_heads;
-        const int entries = params.batch / heads;
+        const int entries = by_kv_heads(params, params.batch);
         unsigned all = 0;
 #pragma unroll 1
         for (int entry = lane; entry < entries; entry += 32) {
@@ -91,12 +91,12 @@ struct BalancedWalk {
         const unsigned groups = min(gridDim.x / heads, max(all / params.part_tiles, 1u));
         each = all / groups;
         larger = all - each * groups;
-        if (group() >= groups) {
+        if (group(params) >= groups) {
             share(params, 0, 0);
             return;
         }
-        at = group() * each + min(group(), larger);
-        end = at + each + (group() < larger ? 1 : 0);
+        at = group(params) * each + min(group(params), larger);
+        end = at + each + (group(params) < larger ? 1 : 0);
         int first = at;  // tile of those of the entries from `base` on
 #pragma unroll 1
         for (int base = 0; base < entries; base += 32) {
@@ -123,18 +123,18 @@ struct BalancedWalk {
     }
 
 private:
-    __device__ unsigned group() const { return blockIdx.x / unsigned(heads); }
+    __device__ unsigned group(const FmhaParams& params) const { return by_kv_heads(params, blockIdx.x); }
 
     // What this CTA has of the plane's `tiles` tiles from `begin` on. Who has the first one says where the plane's
     // partial results are: group after group, behind one for each entry before. Where there are more planes than CTAs,
     // few have several: of each CTA the one that it has the first but not the last tile of.
     __device__ void take(const FmhaParams& params, int begin, int tiles) {
         const int own = min(unsigned(tiles - begin), end - at);
-        const int part = plane + int(group()) * heads;
+        const int part = plane + int(group(params)) * heads;
         span = {begin, begin + own, own == tiles ? -1 : part};
         const bool by_plane = params.batch <= int(gridDim.x);
         if (by_plane ? begin == 0 : at + own == end) {
-            share(params, part, begin == 0 ? int(owner_of(at + tiles - 1) - group()) + 1 : 0);
+            share(params, part, begin == 0 ? int(owner_of(at + tiles - 1) - group(params)) + 1 : 0);
         }
         at += own;
     }

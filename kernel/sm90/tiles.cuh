@@ -22,11 +22,8 @@ __device__ __forceinline__ bool windowed(const FmhaParams& params) {
     return kFmhaSm90Windows && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
 }
 
-// The query of a row: most of prefill has one head a plane, and a division costs a hundred cycles. Rows before row 0,
-// which are stored nowhere, may count as query 0.
-__device__ __forceinline__ int query_of(const FmhaParams& params, int row) {
-    return params.heads == 1 ? row : row / params.heads;
-}
+// The query of a row. Rows before row 0, which are stored nowhere, count as query 0.
+__device__ __forceinline__ int query_of(const FmhaParams& params, int row) { return by_heads(params, max(row, 0)); }
 
 // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly. A CTA that walks
 // has mostly one split, and asks once a row tile.
@@ -81,8 +78,8 @@ struct TileStream {
         pad = shared_loads && lists_name_rows;
         if (lists_name_rows && own_end > own) {
             const int lists = ceil_div(p.topk, Keys);
-            query = own / p.heads;
-            const Share share(((own_end - 1) / p.heads - query + 1) * lists, blockIdx.y, p.splits);
+            query = by_heads(p, own);
+            const Share share((by_heads(p, own_end - 1) - query + 1) * lists, blockIdx.y, p.splits);
             query += share.begin / lists;
             entry = share.begin % lists * Keys;
             entries = share.end - share.begin;

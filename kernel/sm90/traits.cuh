@@ -287,7 +287,7 @@ struct Walk {
         return max(ceil_div(mean(params, params.cu_seqlens_q) * params.heads, tile_rows<T>(params)), 1);
     }
     static __device__ int mean(const FmhaParams& params, const int32_t* ends) {
-        const int entries = params.batch / params.kv_heads;
+        const int entries = by_kv_heads(params, params.batch);
         return ceil_div(ends[entries], entries);
     }
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fmha.harness.worker import params
+
 HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
 
 PROGRAM = """
@@ -202,3 +204,21 @@ def test_boxes_of_pages_are_looked_up_where_a_key_is_seen(host_compile: HostComp
     assert result.returncode == 0, result.stderr
     got = [tuple(map(int, line.split())) for line in result.stdout.splitlines()]
     assert got == [(16, -1), (0, -1), (16, -1), (0, 2), (16, 2), (0, 9), (16, -1)]
+
+
+def test_a_quotient_is_the_division_s(host_compile: HostCompile) -> None:
+    """Every divisor up to 300 and some large ones, at both ends of each of its quotients and of the range."""
+    divisors = [*range(1, 300), 12345, 2**16 - 1, 2**16 + 1, 2**30 - 1, 2**30, 2**30 + 1, 2**31 - 1]
+    numbers = [0, 1, 2, 2**31 - 1, 2**31 - 2, 2**30, 12345678]
+    lines = ["#include <cstdio>", '#include "common/work.cuh"', "int main() {"]
+    expected = []
+    for d in divisors:
+        multiplier, shift = params.divisor(d)
+        assert multiplier < 2**32
+        largest = (2**31 - 1) // d * d
+        for n in {*numbers, d - 1, d, largest, largest - 1}:
+            lines.append(f'std::printf("%d\\n", fmha::quotient({n}, {multiplier}u, {shift}u));')
+            expected.append(n // d)
+    result = host_compile("\n".join([*lines, "}"]))
+    assert result.returncode == 0, result.stderr
+    assert list(map(int, result.stdout.split())) == expected

@@ -90,8 +90,11 @@ def test_query_blocks_by_hand():
 def test_packs_each_field_at_its_offset():
     of_kind = {"Q": lambda i: 2**33 + i, "i": lambda i: i - 5, "I": lambda i: 2**31 + i, "f": lambda i: i / 8}
     of_kind["128s"] = lambda i: bytes([1 + i]) * 128
-    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT)}
+    given = {field.name for field in dataclasses.fields(params.FmhaParams)}
+    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name in given}
     packed = params.FmhaParams(**values).pack()
+    for name in ("heads", "kv_heads"):
+        values |= zip((f"{name}_multiplier", f"{name}_shift"), params.divisor(values[name]), strict=True)
     assert len(packed) == params.PARAMS_BYTES
     assert packed[127:129] == b"\1\2"
     for name, offset, kind in params.LAYOUT:
