@@ -16,7 +16,8 @@ namespace fmha::sm90 {
 constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
 constexpr int kConsumerBarrier = 1;  // the consumers alone,
 constexpr int kRingBarrier = 2;      // those two warps,
-constexpr int kTurnBarrier = 3;      // and one a row group: its turn at the tensor core has come
+constexpr int kTurnBarrier = 3;      // one a row group: its turn at the tensor core has come;
+constexpr int kOrderBarrier = 6;     // order_role and the producer
 
 template <class T>
 struct Consumer {

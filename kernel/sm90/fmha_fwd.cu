@@ -1,8 +1,8 @@
 // Fused attention forward for sm_90a: a CTA computes `rows` query rows against its split's key tiles.
 //
 // Warpgroups, each with one role for the whole kernel: consumers, then one producer, a warp of it for each ring and one
-// that initialises barriers. docs/understand/hopper.md has the shapes, the ring and the barriers; launch.h how to
-// launch.
+// that initialises barriers and clears tails; another may look for row tiles. docs/understand/hopper.md has the shapes,
+// the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
 #include "common/ptx/shared.cuh"
@@ -18,21 +18,12 @@
 #include "clocks.cuh"
 #include "combine_many.cuh"
 #include "epilogue.cuh"
+#include "order.cuh"
 #include "producer.cuh"
 #include "rounds.cuh"
 #include "start.cuh"
 
 namespace fmha::sm90 {
-
-// The place of the next row tile in the order of all; by the whole warp. Each CTA draws until none is left, which makes
-// as many draws as there are row tiles: the last one wraps the count to 0.
-__device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all) {
-    unsigned drawn = 0;
-    if (threadIdx.x % 32 == 0) {
-        drawn = atomicInc(params.drawn, unsigned(all) - 1);
-    }
-    return ctas + int(__shfl_sync(0xffffffffu, drawn, 0));
-}
 
 // Tells the consumers what is next, once they are done with the Q before. By one thread, which then completes
 // query_full.
@@ -54,7 +45,10 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                                                 BalancedWalk<T>& balance, const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
-    const int ctas = walk.ctas(), all = balanced<T>(params) ? 0 : walk.all_drawn(params, shared.order());
+    const int ctas = walk.ctas(), all = T::kByLength ? 0 : walk.all(params);
+    if (T::kByLength && !balanced<T>(params) && !Walk<T>::draws_packed(params)) {
+        ptx::named_barrier_sync(kOrderBarrier, 64);
+    }
 #pragma unroll 1
     while (true) {
         const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
@@ -66,8 +60,11 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         if (balanced<T>(params)) {
             balance.advance(params);
             walk.go_to(balance);
+        } else if (T::kByLength) {
+            ask(shared);
+            take_next(shared, walk, Walk<T>::draws_packed(params) ? parity ^ 1 : parity);
         } else {
-            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all, shared.order());
+            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
         }
         if (walk.row_tile < 0) {
             if (ptx::elect_one()) {
@@ -75,10 +72,13 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                 ptx::mbarrier_arrive(shared.query_full());
             }
             __syncwarp();
+            end_tails(shared, tails);
             return;
         }
         const Place<T> place(params, walk, 1, 1);
-        prefetch_query<T>(params, place);
+        if (!T::kByLength || balanced<T>(params)) {
+            prefetch_query<T>(params, place);
+        }
         Loads<T> loads(params, shared, place, cursor, tails);
         if (loads.more && loads.keys.tile.begin < end_of_run(loads.producer, loads.stream, loads.keys.tile.begin)) {
             loads.producer.load_units(false, loads.keys.tile.begin, 0, T::kUnits);
@@ -103,7 +103,7 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
-    Walk<T> walk(params, shared.order());
+    Walk<T> walk(params);
     BalancedWalk<T> balance;
     bool ahead = false;
     if (ring == 0) {
@@ -119,6 +119,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
             ptx::mbarrier_arrive(shared.query_full());
         }
         ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
+        end_tails(shared, 0);
         return;
     }
     if (!alone) {
@@ -149,7 +150,7 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
         if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
             ptx::prefetch_tensor_map(params.v);
         }
-        init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
+        init_barriers<T, kFirstBarriers<T>, T::kNextFull>(shared, width);
     }
     __syncwarp();
     ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
@@ -184,20 +185,13 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
     __syncwarp();
 }
 
-// What the producer has told. Read by the lane that says later that Q is read, behind which the producer tells more:
-// racecheck knows no order from another lane's read over __syncwarp to that arrival.
+// What the producer has told.
 template <class T>
 __device__ __forceinline__ void next_of(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk) {
     if (balanced<T>(params)) {
         walk.go_to(shared, walk.turn % 2);
     } else {
-        uint32_t told[2] = {0, 0};
-        if (threadIdx.x % 32 == 0) {
-            told[0] = ptx::load_shared(shared.drawn());
-            told[1] = ptx::load_shared(shared.drawn() + 4);
-        }
-        walk.row_tile = int(ptx::uniform(told[0]));
-        walk.batch = int(ptx::uniform(told[1]));
+        read_row_tile(shared.drawn(), walk);
     }
 }
 
@@ -312,6 +306,11 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
             produce<T>(params, shared, width, height, role);
         } else if (role == T::kRings) {
             prepare<T>(params, shared, width, alone);
+            if constexpr (T::kTailWarp) {
+                clear_tails(shared);
+            }
+        } else if (T::kByLength && role == T::kRings + 1) {
+            order_role(params, shared);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();

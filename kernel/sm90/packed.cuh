@@ -3,12 +3,12 @@
 //
 // Which row tile a number means follows from the lengths. A warp looks for it, each lane at a batch entry, over one
 // group of consecutive planes after the other. The numbers that a CTA asks for grow, so it never goes back.
+// order_role of order.cuh is that warp.
 #pragma once
 
 #include <limits.h>
 #include <stdint.h>
 
-#include "common/ptx/shared.cuh"
 #include "common/ptx/warp.cuh"
 #include "common/work.cuh"
 #include "lanes.cuh"
@@ -25,27 +25,6 @@ struct PackedOrder {
     int passed = 0;       // row tiles before it and, of it, those at height `level` and above
     int level = INT_MAX;  // a plane's row tile 0 has height 1
     int all = INT_MAX;    // row tiles, if they were counted
-
-    // Between two draws it is in shared memory: with 192 rows the producer has no register for it.
-    static constexpr int kBytes = 24;
-
-    static __device__ PackedOrder load(uint32_t address) {
-        const auto at = [&](int field) { return int(ptx::load_shared(address + 4 * field)); };
-        const PackedOrder order{at(0), at(1), at(2), at(3), at(4), at(5)};
-        __syncwarp();
-        return order;
-    }
-
-    __device__ void store(uint32_t address) const {
-        if (ptx::elect_one()) {
-            const int fields[] = {each, before_last, first, passed, level, all};
-#pragma unroll
-            for (int i = 0; i < 6; ++i) {
-                ptx::store_shared(address + 4 * i, uint32_t(fields[i]));
-            }
-        }
-        __syncwarp();
-    }
 
     // Row tiles of `rows` rows that each plane of a batch entry has.
     static __device__ int tiles_of(const FmhaParams& params, int entry, int rows) {

@@ -20,6 +20,59 @@ struct NoBoxes {
     __device__ NoBoxes(const FmhaParams&, Plane, KeyRange) {}
 };
 
+// The rows of a unit from `first` on become zeros, and the unit is full. By the whole warp.
+template <class T>
+__device__ __forceinline__ void clear_rows(const SharedMap<T>& shared, int slot, int first) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
+#pragma unroll
+        for (int position = 0; position < T::kBoxes; ++position) {
+            ptx::store_shared_v4(shared.slot(slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
+        }
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) {
+        ptx::mbarrier_arrive(shared.full(slot));
+    }
+}
+
+// What the producer tells of a tail: the first row to clear, and from this bit on the slot of the first unit; or that
+// no tail comes any more.
+constexpr int kSlotShift = 16;
+constexpr uint32_t kNoTail = 0xffffffffu;
+
+// The warp that clears tails. Two may be under way, that of a row tile and that of the next one, and take turns at
+// barriers and words: before V of a third is loaded its Q is, for which the consumers have read the Q of the second,
+// and so multiplied the last V of the first.
+template <class T>
+__device__ __forceinline__ void clear_tails(const SharedMap<T>& shared) {
+#pragma unroll 1
+    for (int tail = 0;; ++tail) {
+        int slot = 0, first = 0;
+#pragma unroll 1
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::mbarrier_wait(shared.tail(unit, tail % 2), tail / 2 % 2);
+            if (unit == 0) {
+                uint32_t told = 0;
+                if (threadIdx.x % 32 == 0) {  // alone: see read_row_tile
+                    told = ptx::load_shared(shared.tail_word(tail % 2));
+                }
+                told = ptx::uniform(told);
+                if (told == kNoTail) {
+                    return;
+                }
+                slot = told >> kSlotShift;
+                first = told & ((1u << kSlotShift) - 1);
+            }
+            clear_rows(shared, slot, first);
+            __syncwarp();
+            slot = slot + 1 == T::kSlots ? 0 : slot + 1;
+        }
+    }
+}
+
 template <class T>
 struct Producer {
     using Boxes = std::conditional_t<kPaged, BoxLoader<T>, NoBoxes>;
@@ -30,6 +83,7 @@ struct Producer {
     // What a tail that was cleared adds to `tails`. With 192 rows a producer of pages has no register to spare, and bit
     // 0 is produce_further's.
     static constexpr int kTailStep = kPaged ? 2 : 1;
+    static __device__ int set_of(int tails) { return tails / kTailStep % 2; }
 
     const FmhaParams& params;
     SharedMap<T> shared;
@@ -69,24 +123,29 @@ struct Producer {
         if constexpr (kPaged) {
             box = boxes.place_of(load.tile.begin);
         }
+        if (T::kTailWarp && tail) {
+            tell_tail(place.length - load.tile.begin);
+        }
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
+            const uint32_t barrier = tail ? shared.tail(unit, tail_set()) : shared.full(cursor.slot);
             if (load.tile.sparse()) {
                 gather_unit(load, value, unit);
             } else {
                 if constexpr (kPaged) {
-                    load_boxes(value, box, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
+                    load_boxes(value, box, unit, barrier);
                 } else if (lane == 0) {
-                    load_unit(load.tile, value, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
+                    load_unit(load.tile, value, unit, barrier);
                 }
-                if (tail) {
+                if (!T::kTailWarp && tail) {
                     clear_tail(load.tile, unit);
                 }
             }
             __syncwarp();
             cursor.advance();
         }
+        tails += tail ? kTailStep : 0;
     }
 
     // Units [first, end) of the dense tile at `key`, without a tail to clear.
@@ -132,6 +191,16 @@ struct Producer {
     }
 
 private:
+    __device__ int tail_set() const { return T::kTailWarp ? set_of(tails) : 0; }
+
+    // What clear_tails reads once the first unit is there.
+    __device__ __forceinline__ void tell_tail(int first) {
+        if (ptx::elect_one()) {
+            ptx::store_shared(shared.tail_word(tail_set()), uint32_t(cursor.slot << kSlotShift | first));
+        }
+        __syncwarp();
+    }
+
     // A unit into the ring's next slot, which is free, by the whole warp; `box` is the lane's.
     __device__ __forceinline__ void load_boxes(bool value, BoxPlace box, int unit, uint32_t barrier) {
         if (ptx::elect_one()) {
@@ -163,20 +232,7 @@ private:
     __device__ void clear_tail(const Tile& tile, int unit) {
         __syncwarp();
         ptx::mbarrier_wait(shared.tail(unit), tails / kTailStep % 2);
-        tails += unit + 1 == T::kUnits ? kTailStep : 0;
-        const int first = place.length - tile.begin;
-#pragma unroll 1
-        for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
-#pragma unroll
-            for (int position = 0; position < T::kBoxes; ++position) {
-                ptx::store_shared_v4(shared.slot(cursor.slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
-            }
-        }
-        ptx::fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) {
-            ptx::mbarrier_arrive(shared.full(cursor.slot));
-        }
+        clear_rows(shared, cursor.slot, place.length - tile.begin);
     }
 
     // Row by row, each 128 bytes of it a copy of its own: Hopper has no gather. The swizzle follows the address in
@@ -201,6 +257,20 @@ private:
         }
     }
 };
+
+// The warp for tails is to leave. Not before the consumers are done with the last Q: its tail may be under way then,
+// but none before it. By the whole warp.
+template <class T>
+__device__ __forceinline__ void end_tails(const SharedMap<T>& shared, int tails) {
+    if constexpr (T::kTailWarp) {
+        if (ptx::elect_one()) {
+            const int set = Producer<T>::set_of(tails);
+            ptx::store_shared(shared.tail_word(set), kNoTail);
+            ptx::mbarrier_arrive(shared.tail(0, set));
+        }
+        __syncwarp();
+    }
+}
 
 // What the producer warp loads: all of it but Q.
 template <class T>

@@ -26,7 +26,8 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
     for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
         const bool warps = empty || (T::kWalks && i == T::kQueryEmpty);
-        ptx::mbarrier_init(shared.barrier(i), warps ? readers : i < T::kHanded ? 1 : 128);
+        const bool one = i < T::kHanded || i >= T::kNextFull;
+        ptx::mbarrier_init(shared.barrier(i), warps ? readers : one ? 1 : 128);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
@@ -169,6 +170,26 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
     }
 }
 
+// A row tile, into `walk`, of two words that are written anew once a lane has arrived that says that they are read.
+// That lane reads them: racecheck knows no order from another lane's read over __syncwarp to that arrival.
+template <class T>
+__device__ __forceinline__ void read_row_tile(uint32_t address, Walk<T>& walk) {
+    uint32_t told[2] = {0, 0};
+    if (threadIdx.x % 32 == 0) {
+        told[0] = ptx::load_shared(address);
+        told[1] = ptx::load_shared(address + 4);
+    }
+    walk.row_tile = int(ptx::uniform(told[0]));
+    walk.batch = int(ptx::uniform(told[1]));
+}
+
+// What order_role has found.
+template <class T>
+__device__ __forceinline__ void take_next(const SharedMap<T>& shared, Walk<T>& walk, uint32_t parity) {
+    ptx::mbarrier_wait(shared.next_full(), parity);
+    read_row_tile(shared.next(), walk);
+}
+
 // What the CTA has of a plane, for its other warps. Two slots take turns: rows are stored while the next are under way.
 template <class T>
 __device__ __forceinline__ void tell(const SharedMap<T>& shared, const BalancedWalk<T>& balance, int slot) {
@@ -204,6 +225,9 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     if (balanced<T>(params)) {
         balance.start(params);
         walk.go_to(balance);
+    } else if (Walk<T>::draws_packed(params)) {
+        ptx::named_barrier_sync(kOrderBarrier, 64);
+        take_next(shared, walk, 0);
     }
     if (balanced<T>(params) || Walk<T>::draws_packed(params)) {
         if (ptx::elect_one()) {

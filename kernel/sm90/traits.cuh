@@ -30,6 +30,9 @@ struct Traits {
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
     static constexpr bool kByLength = kWalks && kFmhaSm90ByLength;
     static constexpr bool kBalances = kByLength && FMHA_ROWS == 0;  // splits; other shapes that walk have none
+    // Tails of V have a warp that clears them, so that the producer loads what is next meanwhile: with packed sequences
+    // most row tiles have one.
+    static constexpr bool kTailWarp = kWalks && kPaged;
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
     static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = fmha_sm90_registers(HeadDim, FMHA_ROWS, FMHA_KIND, kKvHeads);
@@ -77,15 +80,19 @@ struct Traits {
     static constexpr int kQueryFull = 0;
     static constexpr int kFull = kQueryFull + 1;
     static constexpr int kEmpty = kFull + kSlots;
-    static constexpr int kTail = kEmpty + kSlots;
-    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the anchors are there for the other,
+    static constexpr int kTail = kEmpty + kSlots;  // one a unit; with a warp for tails those of two take turns
+    static constexpr int kHanded =
+        kTail + (kTailWarp ? 2 : 1) * kUnits;  // one a column group: P and the anchors are there for the other,
     static constexpr int kTaken = kHanded + (kColumnGroups == 2 ? 2 : 0);  // and the other has read them
     static constexpr int kQueryEmpty = kTaken + (kColumnGroups == 2 ? 2 : 0);
-    static constexpr int kBarriers = kQueryEmpty + (kWalks ? 1 : 0);
+    static constexpr int kNextFull = kQueryEmpty + (kWalks ? 1 : 0);  // the next of packed row tiles is found,
+    static constexpr int kNextFree = kNextFull + 1;                   // and the one behind it may be looked for
+    static constexpr int kBarriers = kNextFull + (kByLength ? 2 : 0);
     // What the producer drew: the row tile, negative when none is left, and its batch entry.
     static constexpr int kSmemDrawn = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemOrder = kSmemDrawn + 8;                                     // PackedOrder
-    static constexpr int kSmemSpans = (kSmemOrder + PackedOrder::kBytes + 15) / 16 * 16;  // two, of balanced splits
+    static constexpr int kSmemNext = kSmemDrawn + 8;                    // what order_role found
+    static constexpr int kSmemTails = kSmemNext + 8;                    // two words, of tails to clear
+    static constexpr int kSmemSpans = (kSmemTails + 8 + 15) / 16 * 16;  // two, of balanced splits
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemSpans + 32 <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -123,11 +130,14 @@ struct SharedMap {
     __device__ uint32_t query_empty() const { return barrier(T::kQueryEmpty); }
     __device__ uint32_t full(int slot) const { return barrier(T::kFull + slot); }
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
-    __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
+    __device__ uint32_t tail(int unit, int set = 0) const { return barrier(T::kTail + set * T::kUnits + unit); }
+    __device__ uint32_t tail_word(int set) const { return base + T::kSmemTails + 4 * set; }
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t drawn() const { return base + T::kSmemDrawn; }
-    __device__ uint32_t order() const { return base + T::kSmemOrder; }
+    __device__ uint32_t next() const { return base + T::kSmemNext; }
+    __device__ uint32_t next_full() const { return barrier(T::kNextFull); }
+    __device__ uint32_t next_free() const { return barrier(T::kNextFree); }
     __device__ uint32_t span(int slot) const { return base + T::kSmemSpans + 16 * slot; }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
@@ -175,17 +185,10 @@ struct Walk {
     unsigned each = 1;     // entries of a group
     unsigned before_last;  // entries of all groups but the last one
 
-    // By the whole warp, as is go_to. Where packed row tiles are drawn the producer finds the first one, and gives its
-    // `order` in shared memory; others are told.
-    __device__ explicit Walk(const FmhaParams& params, uint32_t order = 0) : before_last(params.batch - 1) {
-        if (balanced<T>(params)) {
+    // By the whole warp, as is go_to. Where packed row tiles are drawn order_role finds them; others are told.
+    __device__ explicit Walk(const FmhaParams& params) : before_last(params.batch - 1) {
+        if (balanced<T>(params) || draws_packed(params)) {
             batch = row_tile = 0;
-        } else if (draws_packed(params)) {
-            batch = row_tile = 0;
-            if (order != 0) {
-                ptx::wait_for_primary();  // which may write the lengths
-                start_packed(params, order);
-            }
         } else if (draws(params)) {
             if (windowed(params)) {
                 divide(params);
@@ -204,16 +207,13 @@ struct Walk {
         return T::kByLength && packed_queries(params) && draws(params) && ctas() < all(params) && !balanced<T>(params);
     }
 
-    // The first row tile; negative where there are fewer row tiles than CTAs.
-    __device__ void start_packed(const FmhaParams& params, uint32_t order) {
-        const bool groups = windowed(params);
-        if (groups) {
-            divide(params);
+    // The order of packed row tiles, once lengths may be read.
+    __device__ PackedOrder packed_order(const FmhaParams& params) {
+        if (!windowed(params)) {
+            return {params.batch, params.batch};
         }
-        PackedOrder packed{groups ? int(each) : params.batch, groups ? int(before_last) : params.batch};
-        packed.count(params, tile_rows<T>(params));
-        go_to(params, packed, blockIdx.x);
-        packed.store(order);
+        divide(params);
+        return {int(each), int(before_last)};
     }
 
     // Whether row tiles end with a plane's last row, so that the first one may lack rows: under a causal mask it has
@@ -235,11 +235,6 @@ struct Walk {
     }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
-
-    // Row tiles to draw.
-    static __device__ int all_drawn(const FmhaParams& params, uint32_t order) {
-        return draws_packed(params) ? PackedOrder::load(order).all : all(params);
-    }
 
     // Entries into groups, evenly. Each CTA gets about two row tiles of a group, or as many as there are of entries
     // whose K and V the L2 holds beside what passes. Then the last group may fill more of it, since behind it are no
@@ -292,15 +287,6 @@ struct Walk {
     }
 
     // The tile `index` in the order of all; where queries are packed from where it has come.
-    __device__ void go_to(const FmhaParams& params, int index, uint32_t order) {
-        if (draws_packed(params)) {
-            PackedOrder packed = PackedOrder::load(order);
-            go_to(params, packed, index);
-            packed.store(order);
-        } else {
-            go_to(params, index);
-        }
-    }
     __device__ void go_to(const FmhaParams& params, PackedOrder& order, int index) {
         if (!order.find(params, tile_rows<T>(params), index, batch, row_tile)) {
             row_tile = -1;

@@ -28,11 +28,12 @@ ROWS = 128  # of a CTA
 NOTHING = -1
 LANES = 32
 
-# What a producer does about its row tiles, without the row tiles.
+# What order_role does, for nobody.
 KERNEL = """
 #include "sm90/fmha_fwd.cu"
 
-using Walk = fmha::sm90::Walk<fmha::sm90::Traits<128>>;
+using Traits = fmha::sm90::Traits<128>;
+using Walk = fmha::sm90::Walk<Traits>;
 
 // The grid before, of which the next one may be in such a hurry.
 extern "C" __global__ void measure(int* lengths, const int* from, int count) {
@@ -43,17 +44,26 @@ extern "C" __global__ void measure(int* lengths, const int* from, int count) {
 }
 
 extern "C" __global__ void drawn_by_each(const __grid_constant__ FmhaParams params, int2* at, int2* idle, int* said) {
-    __shared__ int order[6];
-    const uint32_t kept = fmha::ptx::shared_address(order);
-    const bool first = threadIdx.x == 0;
-    Walk walk(params, kept);
-    const int ctas = walk.ctas(), all = walk.all_drawn(params, kept);
+    const bool first = threadIdx.x == 0, packed = Walk::draws_packed(params);
+    fmha::ptx::wait_for_primary();
+    Walk walk(params);
+    fmha::sm90::PackedOrder order{0, 0};
+    if (packed) {
+        order = walk.packed_order(params);
+        walk.go_to(params, order, blockIdx.x);
+        order.count(params, fmha::sm90::tile_rows<Traits>(params));
+    }
+    const int ctas = walk.ctas(), all = packed ? order.all : walk.all(params);
     if (first) {
         (int(blockIdx.x) < all ? at : idle)[blockIdx.x] = {walk.batch, walk.row_tile};
     }
     while (ctas < all) {
         const int index = fmha::sm90::draw(params, ctas, all);
-        walk.go_to(params, index, kept);
+        if (packed) {
+            walk.go_to(params, order, index);
+        } else {
+            walk.go_to(params, index);
+        }
         if (walk.row_tile < 0) {
             break;
         }

@@ -1,0 +1,86 @@
+// Who says which row tile is next, where CTAs draw them.
+#pragma once
+
+#include "boxes.cuh"
+#include "common/ptx/mbarrier.cuh"
+#include "consumer.cuh"
+#include "packed.cuh"
+#include "start.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+// The place of the next row tile in the order of all; by the whole warp. Each CTA draws until none is left, which makes
+// as many draws as there are row tiles: the last one wraps the count to 0.
+__device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all) {
+    unsigned drawn = 0;
+    if (threadIdx.x % 32 == 0) {
+        drawn = atomicInc(params.drawn, unsigned(all) - 1);
+    }
+    return ctas + int(__shfl_sync(0xffffffffu, drawn, 0));
+}
+
+// What the producer takes by take_next. By the whole warp.
+template <class T>
+__device__ __forceinline__ void tell_next(const SharedMap<T>& shared, const Walk<T>& walk) {
+    if (ptx::elect_one()) {
+        ptx::store_shared(shared.next(), uint32_t(walk.row_tile));
+        ptx::store_shared(shared.next() + 4, uint32_t(walk.batch));
+        ptx::mbarrier_arrive(shared.next_full());
+    }
+    __syncwarp();
+}
+
+// In kernels that know packed orders, where finding what a number means takes as long as a short row tile: the warp
+// that draws and looks, which keeps in registers how far it has come, and has the next Q fetched. It is asked once the
+// last loads of a row tile are issued, and no earlier, though there be plenty left: CTAs that have most to do are to
+// draw least, and those that share K and V to read them together.
+template <class T>
+__device__ __forceinline__ void order_role(const FmhaParams& params, const SharedMap<T>& shared) {
+    if (balanced<T>(params)) {
+        return;
+    }
+    if (ptx::elect_one()) {
+        init_barriers<T, T::kNextFull, T::kBarriers>(shared, 1);
+    }
+    __syncwarp();
+    ptx::named_barrier_arrive(kOrderBarrier, 64);
+    ptx::wait_for_primary();  // which may write the lengths
+    Walk<T> walk(params);
+    PackedOrder order{0, 0};
+    if (Walk<T>::draws_packed(params)) {  // the first one, too
+        order = walk.packed_order(params);
+        walk.go_to(params, order, blockIdx.x);
+        tell_next(shared, walk);
+        order.count(params, tile_rows<T>(params));
+    } else {
+        order.all = walk.all(params);
+    }
+    uint32_t parity = 0;
+#pragma unroll 1
+    while (walk.row_tile >= 0) {
+        ptx::mbarrier_wait(shared.next_free(), parity);
+        parity ^= 1;
+        const int index = walk.ctas() < order.all ? draw(params, walk.ctas(), order.all) : order.all;
+        if (Walk<T>::draws_packed(params)) {
+            walk.go_to(params, order, index);
+        } else {
+            walk.go_to(params, index);
+        }
+        tell_next(shared, walk);
+        if (walk.row_tile >= 0) {
+            prefetch_query<T>(params, Place<T>(params, walk, 1, 1));
+        }
+    }
+}
+
+// For the next one. By the whole producer warp.
+template <class T>
+__device__ __forceinline__ void ask(const SharedMap<T>& shared) {
+    if (ptx::elect_one()) {
+        ptx::mbarrier_arrive(shared.next_free());
+    }
+    __syncwarp();
+}
+
+}  // namespace fmha::sm90
