@@ -42,8 +42,9 @@ RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by mos
 UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
 FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
 SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
-MISSING_QUERIES: Final = 0.2  # of all that there were if each batch entry had as many as the longest
-MISSING_ROWS: Final = 300 * 128  # of all heads
+MISSING_QUERIES: Final = 0.1  # of all that there were if each batch entry had as many as the longest
+MISSING_ROWS: Final = 600 * 128  # of all heads
+NARROW_ROWS: Final = 100  # of a plane in the mean, at head_dim 64: with fewer a wide CTA is idle for the most part
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
@@ -145,6 +146,12 @@ def few_queries(sizes: Sizes, total: int) -> bool:
     tiles takes less time than passing over those that are not there."""
     missing = sizes.batch * sizes.t - total
     return missing >= MISSING_QUERIES * sizes.batch * sizes.t and missing * sizes.heads >= MISSING_ROWS
+
+
+def narrow(sizes: Sizes, total: int) -> bool:
+    """Whether planes of `total` packed queries together have so few rows that wide row tiles are not for them, however
+    many the longest one has."""
+    return sizes.head_dim == 64 and total * sizes.heads < NARROW_ROWS * sizes.batch * sizes.kv_heads
 
 
 def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:

@@ -147,16 +147,33 @@ def test_where_splits_are_balanced(changes: dict[str, Any], ragged: bool, balanc
     [
         (16, 8000, 8, 15500, True),
         (16, 8000, 8, 128000, False),
-        (16, 8000, 8, 102400, True),  # a fifth is missing
-        (16, 8000, 8, 102401, False),
-        (8, 800, 10, 2560, True),  # 300 row tiles of all heads
-        (8, 800, 10, 2561, False),
+        (16, 8000, 8, 115200, True),  # a tenth is missing
+        (16, 8000, 8, 115201, False),
+        (16, 800, 10, 5120, True),  # 600 row tiles of all heads
+        (16, 800, 10, 5121, False),
     ],
 )
 def test_where_row_tiles_of_packed_queries_are_looked_for(
     batch: int, t: int, heads: int, total: int, few: bool
 ) -> None:
     assert choice.few_queries(Configuration(128, t, t, batch=batch, heads=heads), total) == few
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "heads", "kv_heads", "total", "narrow"),
+    [
+        (64, 16, 16, 999, True),  # of ten entries: 99.9 rows a plane
+        (64, 16, 16, 1000, False),
+        (64, 32, 8, 249, True),
+        (64, 32, 8, 250, False),
+        (128, 16, 16, 10, False),
+    ],
+)
+def test_where_packed_queries_are_too_few_for_wide_row_tiles(
+    head_dim: int, heads: int, kv_heads: int, total: int, narrow: bool
+) -> None:
+    sizes = Configuration(head_dim, 2000, 2000, batch=10, heads=heads, kv_heads=kv_heads)
+    assert choice.narrow(sizes, total) == narrow
 
 
 @pytest.mark.parametrize(
@@ -174,6 +191,11 @@ def test_where_row_tiles_of_packed_queries_are_looked_for(
             {"packed": "both", "q_lens": "ragged", "splits": 1, "head_dim": 64, "rows": 192},
             "sm90_hd64_rows192_dense_paged_lengths",
         ),
+        (
+            {"packed": "both", "q_lens": "ragged", "splits": 1, "head_dim": 64, "rows": 64},
+            "sm90_hd64_dense_paged_lengths",
+        ),
+        ({"packed": "both", "splits": 1, "head_dim": 64, "rows": 64}, "sm90_hd64_dense_paged"),
     ],
 )
 def test_who_orders_work_by_lengths(changes: dict[str, Any], chosen: str) -> None:
