@@ -8,6 +8,7 @@ walk through input sets of their own, replayed in turn, so that a GPU that grows
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -21,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import attention, plan
-from fmha.harness.bench.libraries import PEERS, Call, Way, Ways
+from fmha.harness.bench.libraries import PEERS, Call, Way, Ways, by_head, ends_of, tokens_of
 from fmha.harness.bench.rows import ROWS, Inputs, Row, draw, error_of
 from fmha.harness.bench.timing import captured, in_turn
 
@@ -38,13 +39,20 @@ METHOD: Final = (
 
 
 def _ours(row: Row, x: Inputs) -> Call:
-    q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), None if row.shared_kv else x.v.flatten(0, 1)
     call = partial(attention, causal=row.causal, output_dtype=torch.bfloat16)
+    if row.by_token:
+        tensors: Sequence[torch.Tensor] = tokens_of(x)
+        if row.lengths:
+            tensors, ends = [tensor.flatten(0, 1) for tensor in tensors], ends_of(row, x.q.device)
+            longest = {"max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
+            call = partial(call, cu_seqlens_q=ends, cu_seqlens_k=ends, **longest)
+        return lambda: by_head(row, call(*tensors).o)
+    q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), None if row.shared_kv else x.v.flatten(0, 1)
     return lambda: call(q, k, v).o.view_as(x.q)
 
 
 def measure(row: Row, peers: Sequence[str], rounds: int) -> dict[str, Any]:
-    nbytes = row.bytes + 2 * row.batch * row.heads * row.t * row.head_dim
+    nbytes = row.bytes + 2 * math.prod(row.queries) * row.heads * row.head_dim
     sets = [draw(row, seed) for seed in range(max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes))))]
     results: dict[str, Any] = {}
     ready = {}
@@ -202,12 +210,16 @@ def _line(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str
 
 
 def _sizes(row: Mapping[str, Any]) -> str:
+    if row.get("lengths"):
+        return f"b{row['batch']} h{row['heads']}/{row['kv_heads']}, {sum(row['lengths'])} tokens, longest {row['t']}"
+    if _by_token(row):
+        return f"b{row['batch']} h{row['heads']}/{row['kv_heads']} {row['t']}"
     return f"b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
 
 
 def _latent_lines(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """A line for each contender of a row of K = V: what it multiplies and reads is its own, and no ratio is made."""
-    sizes = Row(**{field.name: row[field.name] for field in fields(Row)})
+    sizes = Row(**{field.name: row[field.name] for field in fields(Row) if field.name in row})
     lines = []
     for name in ("ours", *names):
         found = row["results"][name]
@@ -225,6 +237,11 @@ def _of_latent(row: Mapping[str, Any]) -> bool:
     return bool(row.get("shared_kv"))
 
 
+def _by_token(row: Mapping[str, Any]) -> bool:
+    """As callers have them; records of before there were such rows do not say."""
+    return bool(row.get("by_token"))
+
+
 def _times(row: Mapping[str, Any]) -> tuple[dict[str, float], float]:
     """Median microseconds by contender, and the best peer's; 0 where no peer was timed."""
     times = {name: found["median_us"] for name, found in row["results"].items() if "median_us" in found}
@@ -236,27 +253,38 @@ def summary(report: Mapping[str, Any]) -> str:
     on, rates = report["environment"], report["roofline"]
     cudnn = f"{on['cudnn'] // 10000}.{on['cudnn'] // 100 % 100}"
     copy, products = f"{rates['copy_tb_s']:.2f} TB/s", f"{rates['matmul_tflop_s']:.0f} TFLOP/s"
-    decode, prefill = (_against_best(report, one_kv_head) for one_kv_head in (True, False))
+    decode = _against_best(report, lambda row: row["kv_heads"] == 1)
+    prefill = _against_best(report, lambda row: row["kv_heads"] > 1 and not _by_token(row))
+    given = _against_best(report, _by_token)
+    more = f", {given[0]:.2f} to {given[-1]:.2f} by token and packed" if given else ""
     return (
         f"One {on['gpu']}, {on['date'][:10]}, torch {on['torch']}, cuDNN {cudnn}; its copy runs at {copy}, its matrix "
         f"product at {products}.\nBest peer / ours is {decode[0]:.2f} to {decode[-1]:.2f} in decode, {prefill[0]:.2f} "
-        f"to {prefill[-1]:.2f} in prefill."
+        f"to {prefill[-1]:.2f} in prefill{more}."
     )
 
 
-def _against_best(report: Mapping[str, Any], one_kv_head: bool) -> list[float]:
-    """The best peer's time over ours, row by row, ascending: of decode, whose heads share K and V, or of prefill."""
+def _against_best(report: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]) -> list[float]:
+    """The best peer's time over ours at the rows that are wanted, ascending."""
     found = []
     for row in report["rows"]:
         times, best = _times(row)
-        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and best and not _of_latent(row):
+        if wanted(row) and "ours" in times and best and not _of_latent(row):
             found.append(best / times["ours"])
     return sorted(found)
 
 
 def table(report: Mapping[str, Any]) -> str:
     """Decode and prefill as Markdown, with the peers that were timed at one of them."""
-    rows = [row for row in report["rows"] if not _of_latent(row)]
+    return _table_of([row for row in report["rows"] if not _of_latent(row) and not _by_token(row)], report)
+
+
+def given_table(report: Mapping[str, Any]) -> str:
+    """Prefill by token and packed, likewise."""
+    return _table_of([row for row in report["rows"] if _by_token(row)], report)
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], report: Mapping[str, Any]) -> str:
     names = [name for name in report["peers"] if any(name in _times(row)[0] for row in rows)]
     head = [
         f"| | sizes | head_dim | floor | ours | {' | '.join(names)} | best peer / ours |",
@@ -299,5 +327,6 @@ def host_table(report: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     record = json.loads(Path(sys.argv[1]).read_text())
-    parts = (summary(record), table(record), host_table(record), latent_table(record), ways_table(record))
+    made = (summary, table, given_table, host_table, latent_table, ways_table)
+    parts = [each(record) for each in made]
     print("\n\n".join(parts))

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -42,8 +43,12 @@ def _fa3(row: Row) -> Ways:
     fa3 = importlib.import_module("fa3_fwd_interface")
 
     def make(row: Row, x: Inputs) -> Call:
-        q, k, v = by_token(x.q), by_token(x.k[:, :, :, None]), by_token(x.v[:, :, :, None])
-        if row.kv_heads == 1:
+        q, k, v = tokens_of(x)
+        if row.lengths:
+            ends, longest = ends_of(row, x.q.device), (row.t, row.s_k)
+            q, k, v = (tensor.flatten(0, 1) for tensor in (q, k, v))
+            run = partial(fa3.flash_attn_varlen_func, q, k, v, ends, ends, *longest, causal=row.causal)
+        elif row.kv_heads == 1:
             run = partial(fa3.flash_attn_with_kvcache, q, k, v, causal=row.causal, num_splits=0)
         else:
             run = partial(fa3.flash_attn_func, q, k, v, causal=row.causal)
@@ -57,26 +62,49 @@ def by_token(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2).flatten(2, 3).contiguous()
 
 
+def tokens_of(x: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, k and v, each by token."""
+    return by_token(x.q), by_token(x.k[:, :, :, None]), by_token(x.v[:, :, :, None])
+
+
+def ends_of(row: Row, device: torch.device) -> torch.Tensor:
+    """Where each sequence begins, and where the last ends: int32 [batch + 1]."""
+    return torch.tensor([0, *accumulate(row.lengths or (row.t,) * row.batch)], dtype=torch.int32, device=device)
+
+
 def by_head(row: Row, o: torch.Tensor) -> torch.Tensor:
     """What `by_token` makes of Q, back."""
-    return o.view(row.batch, row.t, row.kv_heads, row.heads // row.kv_heads, row.head_dim).transpose(1, 2)
+    return o.view(*row.queries, row.kv_heads, row.heads // row.kv_heads, row.head_dim).transpose(1, 2)
 
 
 def _sdpa(backend: str | None, row: Row) -> Ways:
     """Heads of one K/V head are rows, which none of its masks knows."""
+    if row.lengths:
+        raise NotImplementedError("packs no sequences")
     if row.causal and (row.kv_heads == 1 or row.t != row.s_k):
         raise NotImplementedError("aligns the first query with the first key")
 
     def make(row: Row, x: Inputs) -> Call:
         run = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=row.causal)
-        q = x.q.flatten(2, 3)
+        if row.by_token:
+            tensors = [tensor.transpose(1, 2) for tensor in tokens_of(x)]
+            gqa = partial(run, enable_gqa=True)
+
+            def o() -> torch.Tensor:
+                return gqa(*tensors).unflatten(1, (row.kv_heads, -1)).transpose(2, 3)
+        else:
+            q = x.q.flatten(2, 3)
+
+            def o() -> torch.Tensor:
+                return run(q, x.k, x.v).view_as(x.q)
+
         if backend is None:
-            return lambda: run(q, x.k, x.v).view_as(x.q)
+            return o
         chosen = getattr(SDPBackend, backend)
 
         def call() -> torch.Tensor:
             with sdpa_kernel(chosen):
-                return run(q, x.k, x.v).view_as(x.q)
+                return o()
 
         return call
 
@@ -220,16 +248,18 @@ def _flashinfer_paged(graph: bool, row: Row, x: Inputs) -> Call:
 def _planned_ragged(row: Row, device: torch.device) -> Any:
     flashinfer = importlib.import_module("flashinfer")
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(_workspace(device), "NHD", backend="fa3")
+    queries = ends_of(row, device)
+    keys = queries if row.lengths else _steps(row.batch, row.s_k, device)
     wrapper.plan(
-        _steps(row.batch, row.t, device), _steps(row.batch, row.s_k, device), row.heads, row.kv_heads, row.head_dim,
-        causal=row.causal, q_data_type=torch.bfloat16, kv_data_type=torch.bfloat16,
+        queries, keys, row.heads, row.kv_heads, row.head_dim, causal=row.causal, q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
     )  # fmt: skip
     return wrapper
 
 
 def _flashinfer_ragged(row: Row, x: Inputs) -> Call:
     planned = _planned_ragged(row, x.q.device)
-    q, k, v = (by_token(t).flatten(0, 1) for t in (x.q, x.k[:, :, :, None], x.v[:, :, :, None]))
+    q, k, v = (tensor.flatten(0, 1) for tensor in tokens_of(x))
     return lambda: by_head(row, planned.run(q, k, v, out=torch.empty_like(q)))
 
 

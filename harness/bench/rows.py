@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +11,12 @@ import torch
 
 @dataclass(frozen=True)
 class Row:
-    """A shape: `heads` query heads in all over `kv_heads`, which each have `heads` / `kv_heads`. Shared: V is K."""
+    """A shape: `heads` query heads in all over `kv_heads`, which each have `heads` / `kv_heads`. Shared: V is K.
+
+    By token: ours takes Q, K and V as a model's projections leave them, token after token; else head after head. With
+    `lengths`, which are by token as well, `batch` sequences of so many queries and keys are packed, and t and s_k are
+    the longest's.
+    """
 
     name: str
     head_dim: int
@@ -21,10 +27,22 @@ class Row:
     s_k: int
     causal: bool = False
     shared_kv: bool = False
+    by_token: bool = False
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def queries(self) -> tuple[int, int]:
+        """Of a tensor: its batch entries, and queries of one."""
+        return (1, sum(self.lengths)) if self.lengths else (self.batch, self.t)
+
+    @property
+    def keys(self) -> tuple[int, int]:
+        return (1, sum(self.lengths)) if self.lengths else (self.batch, self.s_k)
 
     @property
     def bytes(self) -> int:
-        return (2 if self.shared_kv else 4) * self.batch * self.kv_heads * self.s_k * self.head_dim
+        entries, keys = self.keys
+        return (2 if self.shared_kv else 4) * entries * self.kv_heads * keys * self.head_dim
 
     @property
     def flop(self) -> float:
@@ -32,8 +50,18 @@ class Row:
 
     def flop_of(self, columns: int) -> float:
         """Where so many columns of Q and K are multiplied."""
-        seen = self.s_k - (self.t - 1) / 2 if self.causal else self.s_k
-        return 2.0 * self.batch * self.heads * self.t * seen * (columns + self.head_dim)
+        sizes = [(n, n) for n in self.lengths] or [(self.t, self.s_k)] * self.batch
+        seen = sum(t * (s_k - (t - 1) / 2 if self.causal else s_k) for t, s_k in sizes)
+        return 2.0 * self.heads * seen * (columns + self.head_dim)
+
+
+def lengths_of(kind: str, count: int, mean: int) -> tuple[int, ...]:
+    """Lengths of `count` sequences: uniform from a tenth of the mean to 1.9 of it, or skewed, log-normal."""
+    drawn = random.Random(count * mean)
+    if kind == "uniform":
+        return tuple(max(1, int(drawn.uniform(0.1, 1.9) * mean)) for _ in range(count))
+    weights = [drawn.lognormvariate(0, 1) for _ in range(count)]
+    return tuple(max(1, int(weight * mean * count / sum(weights))) for weight in weights)
 
 
 def _rows() -> list[Row]:
@@ -47,9 +75,21 @@ def _rows() -> list[Row]:
         ("causal", 16, 16, 1024, 1024, True), ("causal", 16, 16, 512, 512, True), ("causal", 4, 16, 1024, 4096, True),
         ("causal", 1, 16, 2048, 2048, True), ("full", 16, 16, 1024, 1024, False), ("causal", 3, 12, 3000, 3000, True),
     ]  # fmt: skip
+    by_token = [(4, 32, 8, 4096), (8, 32, 8, 1024), (16, 32, 8, 512), (12, 16, 16, 768)]
+    packed = [
+        (48, 32, 8, lengths_of("uniform", 48, 300)), (24, 32, 8, lengths_of("skewed", 24, 600)),
+        (96, 16, 16, lengths_of("uniform", 96, 128)), (12, 28, 4, lengths_of("uniform", 12, 1200)),
+        (16, 28, 4, (8000, *(500,) * 15)),
+    ]  # fmt: skip
     latent = [(16, 128, 8192), (1, 128, 32768), (1, 128, 131072), (64, 128, 4096), (16, 16, 8192)]
     rows = [Row(name, d, b, h, 1, t, s) for name, b, h, t, s in decode for d in (64, 128, 256)]
     rows += [Row(name, d, b, h, h, t, s, causal) for name, b, h, t, s, causal in prefill for d in (64, 128, 256)]
+    rows += [Row("by token", d, b, h, n, t, t, True, by_token=True) for b, h, n, t in by_token for d in (64, 128, 256)]
+    rows += [
+        Row("packed", d, b, h, n, max(lengths), max(lengths), True, by_token=True, lengths=lengths)
+        for b, h, n, lengths in packed
+        for d in (64, 128, 256)
+    ]
     return rows + [Row("MLA decode", 512, b, h, 1, 1, s, shared_kv=True) for b, h, s in latent]
 
 
@@ -58,7 +98,10 @@ ROWS: Final = tuple(_rows())
 
 @dataclass(frozen=True)
 class Inputs:
-    """q [batch, kv_heads, t, heads / kv_heads, head_dim]; k and v [batch, kv_heads, s_k, head_dim], or v is k."""
+    """q [batch, kv_heads, t, heads / kv_heads, head_dim]; k and v [batch, kv_heads, s_k, head_dim], or v is k.
+
+    Packed sequences are one batch entry of all their tokens.
+    """
 
     q: torch.Tensor
     k: torch.Tensor
@@ -71,22 +114,23 @@ def draw(row: Row, seed: int, device: str = "cuda") -> Inputs:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=device, dtype=torch.bfloat16, generator=generator)
 
-    keys = (row.batch, row.kv_heads, row.s_k, row.head_dim)
-    group = row.heads // row.kv_heads
-    q, k = normal(row.batch, row.kv_heads, row.t, group, row.head_dim), normal(*keys)
+    (entries, t), (_, s_k) = row.queries, row.keys
+    keys = (entries, row.kv_heads, s_k, row.head_dim)
+    q, k = normal(entries, row.kv_heads, t, row.heads // row.kv_heads, row.head_dim), normal(*keys)
     return Inputs(q, k, k if row.shared_kv else normal(*keys))
 
 
 def error_of(row: Row, x: Inputs, got: torch.Tensor) -> float:
-    """Relative L2 error of the last K/V head of the last batch entry against float64; NaN anywhere is NaN."""
+    """Relative L2 error of the last K/V head of the last entry or sequence against float64; NaN anywhere is NaN."""
     if bool(got.isnan().any()):
         return float("nan")
-    q, k, v = x.q[-1, -1].double(), x.k[-1, -1].double(), x.v[-1, -1].double()
+    t, s_k = (row.lengths[-1],) * 2 if row.lengths else (row.t, row.s_k)
+    q, k, v = x.q[-1, -1, -t:].double(), x.k[-1, -1, -s_k:].double(), x.v[-1, -1, -s_k:].double()
     wanted = torch.empty_like(q)
-    for begin in range(0, row.t, 2048):
+    for begin in range(0, t, 2048):
         s = torch.einsum("tgd,sd->tgs", q[begin : begin + 2048], k) * row.head_dim**-0.5
         if row.causal:
-            last = torch.arange(begin, begin + s.shape[0], device=q.device) + row.s_k - row.t
-            s.masked_fill_(torch.arange(row.s_k, device=q.device)[None, None] > last[:, None, None], -torch.inf)
+            last = torch.arange(begin, begin + s.shape[0], device=q.device) + s_k - t
+            s.masked_fill_(torch.arange(s_k, device=q.device)[None, None] > last[:, None, None], -torch.inf)
         wanted[begin : begin + 2048] = torch.softmax(s, -1) @ v
-    return float((got[-1, -1].double() - wanted).norm() / wanted.norm())
+    return float((got[-1, -1, -t:].double() - wanted).norm() / wanted.norm())

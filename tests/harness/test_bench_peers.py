@@ -153,13 +153,23 @@ def fa3_call(q: Any, k: Any, v: Any, causal: bool, num_splits: int = 1) -> Any:
     return torch.stack([attend(*(x[b] for x in (q, k, v)), q.shape[-1] ** -0.5, causal) for b in range(len(q))])
 
 
+def fa3_packed(q: Any, k: Any, v: Any, queries: Any, keys: Any, longest_q: int, longest_k: int, causal: bool) -> Any:
+    """[tokens, heads, head_dim] of all sequences."""
+    assert (longest_q, longest_k) == (int(queries.diff().max()), int(keys.diff().max()))
+    o = torch.empty_like(q)
+    for b in range(len(queries) - 1):
+        rows, seen = slice(queries[b], queries[b + 1]), slice(keys[b], keys[b + 1])
+        o[rows] = attend(q[rows], k[seen], v[seen], q.shape[-1] ** -0.5, causal)
+    return o
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-ins under the names of the libraries."""
     fa3, flash_mla, flashinfer, mla = (
         ModuleType(name) for name in ("fa3_fwd_interface", "flash_mla", "flashinfer", "flashinfer.mla")
     )
-    vars(fa3).update(flash_attn_func=fa3_call, flash_attn_with_kvcache=fa3_call)
+    vars(fa3).update(flash_attn_func=fa3_call, flash_attn_with_kvcache=fa3_call, flash_attn_varlen_func=fa3_packed)
     vars(flash_mla).update(
         flash_mla_with_kvcache=flash_mla_with_kvcache, get_mla_metadata=lambda *sizes: ("planned", None)
     )
@@ -182,6 +192,8 @@ SMALL = {
     "queries": ("", 128, 3, 6, 1, 3, 80),
     "full": ("", 64, 2, 3, 3, 40, 56),
     "causal": ("", 64, 2, 2, 2, 24, 64, True),
+    "by token": ("", 64, 2, 6, 2, 24, 24, True, False, True),
+    "packed": ("", 64, 3, 6, 2, 40, 40, True, False, True, (9, 40, 23)),
     "latent": ("", 512, 3, 5, 1, 1, 128, False, True),
     "latent, more queries": ("", 512, 2, 4, 1, 2, 64, False, True),
 }
@@ -190,6 +202,9 @@ WAYS = [
     ("fa3", "queries", [""]),
     ("fa3", "full", [""]),
     ("fa3", "causal", [""]),
+    ("fa3", "by token", [""]),
+    ("fa3", "packed", [""]),
+    ("sdpa", "by token", [""]),
     ("sdpa", "decode", [""]),
     ("sdpa", "full", [""]),
     ("flashmla", "latent", [""]),
@@ -198,6 +213,8 @@ WAYS = [
     ("flashinfer", "queries", ["fa2, paged", "fa2, paged, for graphs"]),
     ("flashinfer", "full", ["fa3, ragged"]),
     ("flashinfer", "causal", ["fa3, ragged"]),
+    ("flashinfer", "by token", ["fa3, ragged"]),
+    ("flashinfer", "packed", ["fa3, ragged"]),
     ("flashinfer", "latent", ["fa3, MLA without positions", "fa3, MLA"]),
     ("flashinfer", "latent, more queries", ["fa3, MLA without positions", "fa3, MLA"]),
 ]
@@ -219,6 +236,15 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
         assert rows.error_of(row, x, o) < beside.MOST_ERROR
 
 
+@pytest.mark.parametrize("sizes", ["causal", "by token", "packed"])
+def test_ours_is_right_in_each_layout(sizes: str) -> None:
+    row = rows.Row(*SMALL[sizes])
+    x = rows.draw(row, 0, "cpu")
+    o = beside._ours(row, x)()
+    assert o.shape == x.q.shape
+    assert rows.error_of(row, x, o) < beside.MOST_ERROR
+
+
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("peer", "sizes", "why"),
@@ -227,6 +253,7 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
         ("flashmla", "decode", "K = V of 512 columns"),
         ("flashinfer", "odd page", "8 keys do not fill pages of 16"),
         ("sdpa", "causal", "aligns the first query with the first key"),
+        ("sdpa", "packed", "packs no sequences"),
         ("triton", "queries", "one query alone"),
         ("triton", "full", "one query alone"),
     ],
@@ -344,7 +371,7 @@ def timed(us: float, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def shown() -> dict[str, Any]:
-    """A record: two rows of decode, one of prefill, one of K = V."""
+    """A record: two rows of decode, one of prefill, two as callers have it, one of K = V."""
     refused = {"refused": "has no such head_dim"}
     return record_of(
         (
@@ -367,6 +394,14 @@ def shown() -> dict[str, Any]:
                 "ours": timed(550.0), "fa3": timed(495.0), "flashmla": refused,
                 "flashinfer": timed(605.0, way="fa3, ragged"),
             },
+        ),
+        (
+            rows.Row("by token", 64, 8, 32, 8, 1024, 1024, True, by_token=True),
+            {"ours": timed(100.0), "fa3": timed(115.0), "flashmla": refused, "flashinfer": refused},
+        ),
+        (
+            rows.Row("packed", 64, 3, 32, 8, 40, 40, True, by_token=True, lengths=(9, 40, 23)),
+            {"ours": timed(10.0), "fa3": timed(9.5), "flashmla": refused, "flashinfer": refused},
         ),
         (
             rows.Row("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
@@ -396,7 +431,19 @@ def test_the_table_of_decode_and_prefill_has_no_row_of_shared_keys_nor_a_peer_th
         "| few | b1 h16 T1 s8192 | 128 | 1.0 | 5.0 | 10.0 | 20.0 | 2.00 |",
         "| full | b4 h16 T4096 s4096 | 64 | 343.6 | 550.0 | 495.0 | 605.0 | 0.90 |",
     ]
-    assert beside.summary(shown).endswith("is 1.25 to 2.00 in decode, 0.90 to 0.90 in prefill.")
+    assert beside.summary(shown).endswith(
+        "is 1.25 to 2.00 in decode, 0.90 to 0.90 in prefill, 0.95 to 1.15 by token and packed."
+    )
+
+
+def test_prefill_as_callers_have_it_has_a_table_of_its_own(shown: dict[str, Any]) -> None:
+    """By hand: 2 * 2 * 64 * 32 products for each of 8 * 1024 * 1025 / 2 pairs, at 800 TFLOP/s."""
+    head, _, *lines = beside.given_table(shown).splitlines()
+    assert head == "| | sizes | head_dim | floor | ours | fa3 | best peer / ours |"
+    assert lines == [
+        "| by token | b8 h32/8 1024 | 64 | 43.0 | 100.0 | 115.0 | 1.15 |",
+        "| packed | b3 h32/8, 72 tokens, longest 40 | 64 | 0.0 | 10.0 | 9.5 | 0.95 |",
+    ]
 
 
 def test_the_ways_that_won_are_counted_and_a_wrong_one_is_not(shown: dict[str, Any]) -> None:
@@ -407,7 +454,7 @@ def test_the_ways_that_won_are_counted_and_a_wrong_one_is_not(shown: dict[str, A
 
 
 def test_a_run_prints_why_a_contender_has_no_time(shown: dict[str, Any]) -> None:
-    assert beside._told(shown["rows"][3], shown).splitlines()[-2:] == [
+    assert beside._told(shown["rows"][5], shown).splitlines()[-2:] == [
         "  fa3: has no such head_dim",
         "  flashinfer: wrong, relative error 0.5",
     ]
