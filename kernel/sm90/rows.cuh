@@ -25,7 +25,7 @@ struct Rows {
                 visible[half] = visible_keys(params, place.length, place.offset, query[half]);
             }
             const int begin = place.own + 64 * row_group, end = min(begin + 64, place.own_end);
-            all.first = visible_keys(params, place.length, place.offset, query_of(params, max(end - 1, 0))).first;
+            all.first = visible_keys(params, place.length, place.offset, query_of(params, end - 1)).first;
             all.end = visible_keys(params, place.length, place.offset, query_of(params, min(begin, last))).end;
         }
     }

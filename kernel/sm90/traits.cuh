@@ -362,7 +362,7 @@ struct Place {
         if (!windowed(params)) {
             return {0, length};
         }
-        return {visible_keys(params, length, offset, query_of(params, max(own, 0))).first,
+        return {visible_keys(params, length, offset, query_of(params, own)).first,
                 visible_keys(params, length, offset, query_of(params, own_end - 1)).end};
     }
 
@@ -379,7 +379,7 @@ struct Place {
     }
 
     __device__ TileStream<T> tiles(const FmhaParams& params) const {
-        return {params, batch, own_tiles, length, offset, max(shared, 0), shared_end, own, own_end, width > 1};
+        return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
     }
 };
 
