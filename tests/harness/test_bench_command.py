@@ -58,6 +58,7 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
         ("hopper", "run", "summary"),
         ("hopper", "beside", "table"),
         ("hopper", "host", "host_table"),
+        ("beside", "given", "given_table"),
         ("beside", "latent", "latent_table"),
         ("beside", "ways", "ways_table"),
     ],
