@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import attention, plan
-from fmha.harness.bench.libraries import PEERS, Call, Way, Ways, by_head, ends_of, tokens_of
+from fmha.harness.bench.libraries import PEERS, Call, Way, Ways, by_head, ends_of, packed_of, tokens_of
 from fmha.harness.bench.rows import ROWS, Inputs, Row, draw, error_of
 from fmha.harness.bench.timing import captured, in_turn
 
@@ -41,10 +41,9 @@ METHOD: Final = (
 def _ours(row: Row, x: Inputs) -> Call:
     call = partial(attention, causal=row.causal, output_dtype=torch.bfloat16)
     if row.by_token:
-        tensors: Sequence[torch.Tensor] = tokens_of(x)
+        tensors = packed_of(x) if row.lengths else tokens_of(x)
         if row.lengths:
-            tensors, ends = [tensor.flatten(0, 1) for tensor in tensors], ends_of(row, x.q.device)
-            longest = {"max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
+            ends, longest = ends_of(row, x.q.device), {"max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
             call = partial(call, cu_seqlens_q=ends, cu_seqlens_k=ends, **longest)
         return lambda: by_head(row, call(*tensors).o)
     q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), None if row.shared_kv else x.v.flatten(0, 1)

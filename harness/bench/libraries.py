@@ -46,8 +46,7 @@ def _fa3(row: Row) -> Ways:
         q, k, v = tokens_of(x)
         if row.lengths:
             ends, longest = ends_of(row, x.q.device), (row.t, row.s_k)
-            q, k, v = (tensor.flatten(0, 1) for tensor in (q, k, v))
-            run = partial(fa3.flash_attn_varlen_func, q, k, v, ends, ends, *longest, causal=row.causal)
+            run = partial(fa3.flash_attn_varlen_func, *packed_of(x), ends, ends, *longest, causal=row.causal)
         elif row.kv_heads == 1:
             run = partial(fa3.flash_attn_with_kvcache, q, k, v, causal=row.causal, num_splits=0)
         else:
@@ -65,6 +64,11 @@ def by_token(tensor: torch.Tensor) -> torch.Tensor:
 def tokens_of(x: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """q, k and v, each by token."""
     return by_token(x.q), by_token(x.k[:, :, :, None]), by_token(x.v[:, :, :, None])
+
+
+def packed_of(x: Inputs) -> tuple[torch.Tensor, ...]:
+    """The same, of all batch entries one behind the other."""
+    return tuple(tensor.flatten(0, 1) for tensor in tokens_of(x))
 
 
 def ends_of(row: Row, device: torch.device) -> torch.Tensor:
@@ -259,7 +263,7 @@ def _planned_ragged(row: Row, device: torch.device) -> Any:
 
 def _flashinfer_ragged(row: Row, x: Inputs) -> Call:
     planned = _planned_ragged(row, x.q.device)
-    q, k, v = (tensor.flatten(0, 1) for tensor in tokens_of(x))
+    q, k, v = packed_of(x)
     return lambda: by_head(row, planned.run(q, k, v, out=torch.empty_like(q)))
 
 

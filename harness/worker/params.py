@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,30 +158,17 @@ class FmhaParams:
     parts: int = 0
     part_tiles: int = 0
 
-    @property
-    def heads_multiplier(self) -> int:
-        return divisor(self.heads)[0]
-
-    @property
-    def heads_shift(self) -> int:
-        return divisor(self.heads)[1]
-
-    @property
-    def kv_heads_multiplier(self) -> int:
-        return divisor(self.kv_heads)[0]
-
-    @property
-    def kv_heads_shift(self) -> int:
-        return divisor(self.kv_heads)[1]
-
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""
         for name in MAPS:
             if len(getattr(self, name)) != TENSOR_MAP_BYTES:
                 raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(getattr(self, name))}")
         packed = bytearray(PARAMS_BYTES)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("heads", "kv_heads"):
+            values |= zip((f"{name}_multiplier", f"{name}_shift"), divisor(values[name]), strict=True)
         for name, offset, kind in LAYOUT:
-            struct.pack_into(f"<{kind}", packed, offset, getattr(self, name))
+            struct.pack_into(f"<{kind}", packed, offset, values[name])
         return bytes(packed)
 
 
