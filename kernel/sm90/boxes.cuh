@@ -76,21 +76,86 @@ struct BoxLoader {
     }
 };
 
-// Calls load(row, x, y, z, w, u) for each of the boxes, at (x, y, z, w, u), into which queries and heads divide 64
-// columns of Q, from `column` on, of the row tile that begins with row `first` of the plane; `row` is the row tile's.
-// Each lane for its own: one thread takes some 0.1 us for each. For kernels that know K/V heads.
-template <class T, class Load>
-__device__ __forceinline__ void for_each_query_box(const FmhaParams& params, Plane plane, int first, int column,
-                                                   Load load) {
-    const bool packed = packed_queries(params);
-    const int before = packed ? params.cu_seqlens_q[plane.entry] : 0, entry = packed ? 0 : plane.entry;
-#pragma unroll 1
-    for (int row = threadIdx.x % 32 * params.query_box; row + params.query_box <= T::kRows;
-         row += 32 * params.query_box) {
-        // Rows before the plane's first belong to queries of negative numbers: those of another entry, or zeros.
-        const int above = first + row + T::kRows * params.heads, query = by_heads(params, above);
-        load(row, column, above - query * params.heads, before + query - T::kRows, plane.kv_head, entry);
+// The boxes of Q of the row tile that begins with row `first` of a plane. In kernels that know K/V heads queries and
+// heads divide it into several, of which each lane has its own, since one thread takes some 0.1 us for each; where a
+// lane's first one lies is found at once, so that nothing is left to find when there is room for Q. All by the whole
+// warp.
+template <class T>
+struct QueryBoxes {
+    const FmhaParams& params;
+    int first;
+    int entry;
+    int kv_head;
+    int before = 0;  // the plane's first query among those of the map
+    int head = 0;
+    int query = 0;
+
+    __device__ QueryBoxes(const FmhaParams& params, Plane plane, int first)
+        : params(params), first(first), entry(plane.entry), kv_head(plane.kv_head) {
+        if constexpr (kKvHeads) {
+            if (packed_queries(params)) {
+                before = params.cu_seqlens_q[entry];
+                entry = 0;
+            }
+            find(row_of_lane());
+        }
     }
-}
+
+    // Once a thread has told query_full of its bytes.
+    __device__ __forceinline__ void load(const SharedMap<T>& shared) {
+        const uint32_t barrier = shared.query_full();
+        if constexpr (kKvHeads) {
+            for_each([&](int box, int row, int x, int y, int z, int w, int u) {
+                ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, barrier, x, y, z, w, u);
+            });
+        } else if (ptx::elect_one()) {
+#pragma unroll
+            for (int box = 0; box < T::kHeadDim / 64; ++box) {
+                ptx::tma_tile_3d(shared.query(box), params.q, barrier, box * 64, first, entry);
+            }
+        }
+        __syncwarp();
+    }
+
+    // Into the L2, where `load` finds it.
+    __device__ __forceinline__ void prefetch() {
+        if constexpr (kKvHeads) {
+            for_each([&](int, int, int x, int y, int z, int w, int u) {
+                ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
+            });
+        } else if (ptx::elect_one()) {
+#pragma unroll
+            for (int box = 0; box < T::kHeadDim / 64; ++box) {
+                ptx::prefetch_tile_3d(params.q, box * 64, first, entry);
+            }
+        }
+        __syncwarp();
+    }
+
+private:
+    __device__ int row_of_lane() const { return threadIdx.x % 32 * params.query_box; }
+
+    // Rows before the plane's first belong to queries of negative numbers: those of another entry, or zeros.
+    __device__ void find(int row) {
+        const int above = first + row + T::kRows * params.heads, number = by_heads(params, above);
+        head = above - number * params.heads;
+        query = before + number - T::kRows;
+    }
+
+    // Calls load(box, row, x, y, z, w, u) for each box of 64 columns; `row` is the row tile's.
+    template <class Load>
+    __device__ __forceinline__ void for_each(Load load) {
+#pragma unroll 1
+        for (int row = row_of_lane(); row + params.query_box <= T::kRows; row += 32 * params.query_box) {
+            if (row >= 32 * params.query_box) {
+                find(row);
+            }
+#pragma unroll
+            for (int box = 0; box < T::kHeadDim / 64; ++box) {
+                load(box, row, box * 64, head, query, kv_head, entry);
+            }
+        }
+    }
+};
 
 }  // namespace fmha::sm90

@@ -76,8 +76,9 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             return;
         }
         const Place<T> place(params, walk, 1, 1);
+        QueryBoxes<T> query(params, place.plane, place.own);
         if (!T::kByLength || balanced<T>(params)) {
-            prefetch_query<T>(params, place);
+            query.prefetch();
         }
         Loads<T> loads(params, shared, place, cursor, tails);
         if (loads.more && loads.keys.tile.begin < end_of_run(loads.producer, loads.stream, loads.keys.tile.begin)) {
@@ -86,12 +87,10 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         }
         if (ptx::elect_one()) {
             hand_over(params, shared, walk, balance, parity);
-            load_query<T>(params, shared, place.own, place.batch);
+            expect_query(params, shared);
         }
         __syncwarp();
-        if constexpr (kKvHeads) {
-            load_query_of_plane<T>(params, shared, place.plane, place.own);
-        }
+        query.load(shared);
         producer_role<T>(params, loads);
         cursor = loads.producer.cursor;
         tails = loads.producer.tails;

@@ -69,7 +69,8 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
         }
         tell_next(shared, walk);
         if (walk.row_tile >= 0) {
-            prefetch_query<T>(params, Place<T>(params, walk, 1, 1));
+            const Place<T> place(params, walk, 1, 1);
+            QueryBoxes<T>(params, place.plane, place.own).prefetch();
         }
     }
 }

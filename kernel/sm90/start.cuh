@@ -61,29 +61,10 @@ struct FirstTile {
     __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
 };
 
-// From row `first` of the plane on. By one thread. In kernels that know K/V heads load_query_of_plane follows.
+// What query_full waits for beside this arrival. By one thread.
 template <class T>
-__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, int first, int batch) {
+__device__ __forceinline__ void expect_query(const FmhaParams& params, const SharedMap<T>& shared) {
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), tile_rows<T>(params) * T::kHeadDim * 2);
-    if constexpr (!kKvHeads) {
-#pragma unroll 1
-        for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, first, batch);
-        }
-    }
-}
-
-// By the whole warp.
-template <class T>
-__device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, SharedMap<T> shared, Plane plane,
-                                                    int first) {
-#pragma unroll 1
-    for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        for_each_query_box<T>(params, plane, first, box * 64, [&](int row, int x, int y, int z, int w, int u) {
-            ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
-        });
-    }
-    __syncwarp();
 }
 
 // Rows that no box of Q fills are zeros: the tensor core reads them with the others. By the whole warp.
@@ -96,25 +77,6 @@ __device__ __forceinline__ void clear_idle_rows(const FmhaParams& params, Shared
         ptx::store_shared_v4(shared.query(vector / 8) + i / kVectors * 128 + vector % 8 * 16, 0u, 0u, 0u, 0u);
     }
     ptx::fence_proxy_async();
-    __syncwarp();
-}
-
-// Into the L2, where load_query finds it. By the whole warp.
-template <class T>
-__device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Place<T>& place) {
-    if constexpr (kKvHeads) {
-#pragma unroll 1
-        for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            for_each_query_box<T>(
-                params, place.plane, place.own, box * 64,
-                [&](int, int x, int y, int z, int w, int u) { ptx::prefetch_tile_5d(params.q, x, y, z, w, u); });
-        }
-    } else if (ptx::elect_one()) {
-#pragma unroll 1
-        for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::prefetch_tile_3d(params.q, box * 64, place.own, place.batch);
-        }
-    }
     __syncwarp();
 }
 
@@ -146,7 +108,6 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
         }
     }
     const Plane plane = plane_of(params, walk.batch);
-    const auto first_row = [&] { return walk.first_row(params, queries_of(params, plane.entry) * params.heads); };
     if (ptx::elect_one()) {
         if (!kPaged && first.known) {
 #pragma unroll 1
@@ -161,13 +122,11 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
             }
             stamp<kFirstKeyIssued>(true);
         }
-        load_query<T>(params, shared, first_row(), walk.batch);
-        stamp<kQueryIssued>(true);
+        expect_query(params, shared);
     }
     __syncwarp();
-    if constexpr (kKvHeads) {
-        load_query_of_plane<T>(params, shared, plane, first_row());
-    }
+    QueryBoxes<T>(params, plane, walk.first_row(params, queries_of(params, plane.entry) * params.heads)).load(shared);
+    stamp<kQueryIssued>(threadIdx.x % 32 == 0);
 }
 
 // A row tile, into `walk`, of two words that are written anew once a lane has arrived that says that they are read.
