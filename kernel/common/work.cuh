@@ -105,12 +105,20 @@ FMHA_HOST_DEVICE inline int32_t query_head(const FmhaParams& params, Plane plane
     return plane.kv_head * params.heads + row - by_heads(params, row) * params.heads;
 }
 
-// Where row `row` of a plane is stored, among the rows of the outputs. Without kFmhaByHead that is its place in the
-// order of planes, in which partial results are.
-FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int32_t row) {
-    const int64_t first = packed_queries(params) ? params.cu_seqlens_q[plane.entry] : int64_t(plane.entry) * params.t;
+// The first query of a batch entry among those of the outputs.
+FMHA_HOST_DEVICE inline int64_t first_query(const FmhaParams& params, Plane plane) {
+    return packed_queries(params) ? params.cu_seqlens_q[plane.entry] : int64_t(plane.entry) * params.t;
+}
+
+// Where row `row` of a plane is stored, among the rows of the outputs; `first` is first_query's. Without kFmhaByHead
+// that is its place in the order of planes, in which partial results are.
+FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int64_t first, int32_t row) {
     const int32_t query = by_heads(params, row), head = row - query * params.heads;
     return (first + query) * (params.kv_heads * params.heads) + plane.kv_head * params.heads + head;
+}
+
+FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int32_t row) {
+    return stored_row(params, plane, first_query(params, plane), row);
 }
 
 struct Work {

@@ -120,9 +120,8 @@ struct QueryBoxes {
     // Into the L2, where `load` finds it.
     __device__ __forceinline__ void prefetch() {
         if constexpr (kKvHeads) {
-            for_each([&](int, int, int x, int y, int z, int w, int u) {
-                ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
-            });
+            for_each(
+                [&](int, int, int x, int y, int z, int w, int u) { ptx::prefetch_tile_5d(params.q, x, y, z, w, u); });
         } else if (ptx::elect_one()) {
 #pragma unroll
             for (int box = 0; box < T::kHeadDim / 64; ++box) {

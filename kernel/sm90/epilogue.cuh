@@ -133,62 +133,118 @@ __device__ __forceinline__ float row_magnitude(const Consumer<T>& consumer, int 
     return fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
 }
 
-// The whole result, or with splits this split's part, straight from the registers. `slot`: of the span, with balanced
-// splits.
+// Where the rows of a row tile go: into the result or, with splits, a partial one.
 template <class T>
-__device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2], int slot) {
-    const FmhaParams& params = consumer.params;
-    const Place<T>& place = consumer.place;
-    const int end = place.end(params);
-    bool partial = params.splits > 1;
-    int64_t number = int64_t(blockIdx.y) * params.batch + place.batch;
-    if (balanced<T>(params)) {
-        number = int(ptx::load_shared(consumer.shared.span(slot) + 8));
-        partial = number >= 0;
+struct Target {
+    int own;  // rows [own, end) of the plane
+    int end;
+    bool partial;
+    Plane plane;
+    int64_t before;  // rows of what they go into before the plane's first row or, where heads take turns, query
+
+    __device__ Target() {}
+    __device__ Target(const FmhaParams& params, const Place<T>& place)
+        : own(place.own),
+          end(T::kWalks ? place.own_end : place.end(params)),
+          partial(params.splits > 1),
+          plane(plane_of(params, place.batch)) {
+        int64_t number = int64_t(blockIdx.y) * params.batch + place.batch;
+        if (balanced<T>(params)) {
+            number = place.part;
+            partial = place.part >= 0;
+        }
+        before = (partial ? number : place.batch) * int64_t(params.t) * params.heads;
+        if (kKvHeads && !partial) {
+            before = first_query(params, plane);
+        }
     }
-    const Plane plane = plane_of(params, place.batch);
-    const int64_t rows = int64_t(params.t) * params.heads;
-    const int64_t before = (partial ? number : place.batch) * rows;
+
+    __device__ int64_t row(const FmhaParams& params, int index) const {
+        return !kKvHeads || partial ? before + index : stored_row(params, plane, before, index);
+    }
+};
+
+// Row `half`, whose number among those of `o` is `row`, times `scale`, in two bytes an element by `pack`, or in fp32.
+template <class T, class Pack>
+__device__ __forceinline__ void store_packed(const Consumer<T>& consumer, int half, bool there, void* o, int64_t row,
+                                             float scale, Pack pack) {
+    uint4* const destination = static_cast<uint4*>(o) + (row * T::kHeadDim + first_of_blocks(consumer)) / 8;
+    for_each_block(consumer, half, scale, pack,
+                   [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); });
+}
+
+template <class T>
+__device__ __forceinline__ void store_unpacked(const Consumer<T>& consumer, int half, bool there, void* o, int64_t row,
+                                               float scale) {
+    float* const destination = static_cast<float*>(o) + row * T::kHeadDim + first_of_vectors(consumer);
+    for_each_vector(consumer, half, [=](int column, float4 v) {
+        v = scaled(v, scale);
+        ptx::store_global_if(
+            there, reinterpret_cast<uint4*>(destination + column),
+            make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
+    });
+}
+
+// With splits this split's part, straight from the registers.
+template <class T>
+__device__ __forceinline__ void store_part(const Consumer<T>& consumer, const float (&correction)[2],
+                                           const Target<T>& target) {
+    const FmhaParams& params = consumer.params;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int own = place.own + Rows<T>::index(consumer.row_group, half);
-        const bool there = own >= 0 && own < end, first = there && consumer.lane % 4 == 0;
-        const int64_t row = before + own;
-        const int64_t stored = !kKvHeads || partial ? row : stored_row(params, plane, own);
-        const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
+        const int own = target.own + Rows<T>::index(consumer.row_group, half);
+        const bool there = own >= 0 && own < target.end, first = there && consumer.lane % 4 == 0;
+        const int64_t row = target.row(params, own);
         if (first && consumer.column_group == 0) {
-            if (partial) {
-                params.partial_max[row] = maximum;
-                params.partial_sum[row] = sum;
-            } else {
-                store_statistics(params, stored, maximum, sum);
-            }
+            params.partial_max[row] = natural_max(consumer, half);
+            params.partial_sum[row] = consumer.state[half].sum;
         }
-        float scale =
-            correction[half] *
-            (partial ? 1.0f
-                     : output_factor(params, params.sink ? query_head(params, plane, max(own, 0)) : 0, maximum, sum));
-        const auto store = [&](void* o) {
-            uint4* const destination = static_cast<uint4*>(o) + (stored * T::kHeadDim + first_of_blocks(consumer)) / 8;
-            return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };
-        };
-        if (partial && params.flags & kFmhaPartialF16) {
-            const PowerOfTwo unit(row_magnitude(consumer, half) * scale);
+        if (params.flags & kFmhaPartialF16) {
+            const PowerOfTwo unit(row_magnitude(consumer, half) * correction[half]);
             if (first) {
                 partial_scales<T::kHeadDim>(params)[row * T::kColumnGroups + consumer.column_group] = unit.value;
             }
-            for_each_block(consumer, half, scale * unit.reciprocal, ptx::pack_f16x2, store(params.partial_o));
-        } else if (!partial && params.flags & kFmhaOutputBf16) {
-            for_each_block(consumer, half, scale, ptx::pack_bf16x2, store(params.o));
+            store_packed(consumer, half, there, params.partial_o, row, correction[half] * unit.reciprocal,
+                         ptx::pack_f16x2);
         } else {
-            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + stored * T::kHeadDim +
-                             first_of_vectors(consumer);
-            for_each_vector(consumer, half, [&](int column, float4 v) {
-                v = scaled(v, scale);
-                ptx::store_global_if(
-                    there, reinterpret_cast<uint4*>(o + column),
-                    make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
-            });
+            store_unpacked(consumer, half, there, params.partial_o, row, correction[half]);
+        }
+    }
+}
+
+// The whole result. Both rows are looked at before either is stored: where row tiles are short a consumer stores for a
+// fifth of its time.
+template <class T>
+__device__ __forceinline__ void store_result(const Consumer<T>& consumer, const float (&correction)[2],
+                                             const Target<T>& target) {
+    const FmhaParams& params = consumer.params;
+    const float maximum[2] = {natural_max(consumer, 0), natural_max(consumer, 1)};
+    int64_t row[2];
+    bool there[2];
+    float scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int own = target.own + Rows<T>::index(consumer.row_group, half);
+        const int head = params.sink ? query_head(params, target.plane, max(own, 0)) : 0;
+        there[half] = own >= 0 && own < target.end;
+        row[half] = target.row(params, own);
+        scale[half] = correction[half] * output_factor(params, head, maximum[half], consumer.state[half].sum);
+    }
+    // Of the four threads of two rows one has the first one's statistics, another the second one's.
+    const bool second = consumer.lane % 2;
+    if (consumer.lane % 4 < 2 && (second ? there[1] : there[0]) && consumer.column_group == 0) {
+        store_statistics(params, second ? row[1] : row[0], second ? maximum[1] : maximum[0],
+                         second ? consumer.state[1].sum : consumer.state[0].sum);
+    }
+    if (params.flags & kFmhaOutputBf16) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            store_packed(consumer, half, there[half], params.o, row[half], scale[half], ptx::pack_bf16x2);
+        }
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            store_unpacked(consumer, half, there[half], params.o, row[half], scale[half]);
         }
     }
 }

@@ -25,16 +25,25 @@
 
 namespace fmha::sm90 {
 
-// Tells the consumers what is next, once they are done with the Q before. By one thread, which then completes
-// query_full.
+// The next row tile, which slot `slot` has for the consumers; by one of `all`, where CTAs draw.
 template <class T>
-__device__ __forceinline__ void hand_over(const FmhaParams& params, const SharedMap<T>& shared, const Walk<T>& walk,
-                                          const BalancedWalk<T>& balance, uint32_t parity) {
-    ptx::mbarrier_wait(shared.query_empty(), parity);
+__device__ __forceinline__ Place<T> find_next(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk,
+                                              BalancedWalk<T>& balance, int slot, int all) {
     if (balanced<T>(params)) {
-        tell(shared, balance, parity ^ 1);
+        balance.advance(params);
+        walk.go_to(balance);
+    } else if (T::kByLength) {
+        return take_next(params, shared, slot, Walk<T>::draws_packed(params) ? slot : slot ^ 1);
+    } else {
+        const int ctas = walk.ctas();
+        walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
     }
-    tell(shared, walk);
+    const Place<T> place(params, walk, 1, 1);
+    if (ptx::elect_one()) {
+        place.tell(shared, slot);
+    }
+    __syncwarp();
+    return place;
 }
 
 // The row tiles behind the first. Each is drawn once the loads of the one before are under way, late enough for the
@@ -45,10 +54,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
                                                 BalancedWalk<T>& balance, const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
-    const int ctas = walk.ctas(), all = T::kByLength ? 0 : walk.all(params);
-    if (T::kByLength && !balanced<T>(params) && !Walk<T>::draws_packed(params)) {
-        ptx::named_barrier_sync(kOrderBarrier, 64);
-    }
+    const int all = T::kByLength ? 0 : walk.all(params);
 #pragma unroll 1
     while (true) {
         const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
@@ -57,26 +63,17 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         } else {
             ++walk.turn;
         }
-        if (balanced<T>(params)) {
-            balance.advance(params);
-            walk.go_to(balance);
-        } else if (T::kByLength) {
-            ask(shared);
-            take_next(shared, walk, Walk<T>::draws_packed(params) ? parity ^ 1 : parity);
-        } else {
-            walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
-        }
-        if (walk.row_tile < 0) {
+        const Place<T> place = find_next(params, shared, walk, balance, parity ^ 1, all);
+        if (place.batch < 0) {
             if (ptx::elect_one()) {
-                hand_over(params, shared, walk, balance, parity);
-                ptx::mbarrier_arrive(shared.query_full());
+                ptx::mbarrier_wait(shared.query_empty(), parity);
+                ptx::mbarrier_arrive(shared.told());
             }
             __syncwarp();
             end_tails(shared, tails);
             return;
         }
-        const Place<T> place(params, walk, 1, 1);
-        QueryBoxes<T> query(params, place.plane, place.own);
+        QueryBoxes<T> query(params, place.plane, place.own);  // order_role's are fetched
         if (!T::kByLength || balanced<T>(params)) {
             query.prefetch();
         }
@@ -86,12 +83,16 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             loads.ahead = true;
         }
         if (ptx::elect_one()) {
-            hand_over(params, shared, walk, balance, parity);
+            ptx::mbarrier_wait(shared.query_empty(), parity);
             expect_query(params, shared);
         }
         __syncwarp();
         query.load(shared);
-        producer_role<T>(params, loads);
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive(shared.told());
+        }
+        __syncwarp();
+        producer_role<T>(params, loads, [&] { ask_for_next(params, shared); });
         cursor = loads.producer.cursor;
         tails = loads.producer.tails;
     }
@@ -103,23 +104,14 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
                                         int ring) {
     const bool alone = width * height == 1;
     Walk<T> walk(params);
-    BalancedWalk<T> balance;
     bool ahead = false;
     if (ring == 0) {
-        ahead = begin<T>(params, shared, width, walk, balance).in(ring);
+        ahead = load_own(params, shared, walk, begin(params, shared, width, walk)).in(ring);
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
         const int length = length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile);
         ahead = FirstTile<T>(params, walk, length).in(ring);
-    }
-    if (T::kByLength && walk.row_tile < 0) {
-        if (ptx::elect_one()) {
-            ptx::mbarrier_arrive(shared.query_full());
-        }
-        ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
-        end_tails(shared, 0);
-        return;
     }
     if (!alone) {
         ptx::cluster_arrive();
@@ -132,13 +124,49 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         ptx::cluster_wait();
     }
     if constexpr (T::kRings == 1) {
-        producer_role<T>(params, loads);
-        if constexpr (T::kWalks) {
-            produce_further<T>(params, shared, walk, balance, loads.producer);
-        }
+        producer_role<T>(params, loads, [] {});
     } else {
         group_producer_role<T>(params, loads, ring);
     }
+    __syncwarp();
+}
+
+// The same where CTAs walk.
+template <class T>
+__device__ __forceinline__ void produce_all(const FmhaParams& params, SharedMap<T> shared) {
+    Walk<T> walk(params);
+    BalancedWalk<T> balance;
+    FirstTile<T> first = begin(params, shared, 1, walk);
+    const bool looked_for = balanced<T>(params) || Walk<T>::draws_packed(params);
+    if (!looked_for) {
+        first = load_own(params, shared, walk, first);
+    }
+    const Place<T> place = looked_for ? find_first(params, shared, walk, balance) : Place<T>(params, walk, 1, 1);
+    if (looked_for && place.batch >= 0) {
+        first = FirstTile<T>(params, walk, place.length);
+        load_first(params, shared, first, place.plane, place.own);
+    }
+    if (ptx::elect_one()) {
+        if (!Walk<T>::draws_packed(params)) {
+            place.tell(shared, 0);
+        }
+        ptx::mbarrier_arrive(shared.told());
+    }
+    __syncwarp();
+    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    if (place.batch < 0) {
+        ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
+        end_tails(shared, 0);
+        return;
+    }
+    Loads<T> loads(params, shared, place, 0, first.in(0));
+    stamp<kLoadsReady>(threadIdx.x % 32 == 0);
+    ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
+    if (T::kByLength && !looked_for) {
+        ptx::named_barrier_sync(kOrderBarrier, 64);
+    }
+    producer_role<T>(params, loads, [&] { ask_for_next(params, shared); });
+    produce_further<T>(params, shared, walk, balance, loads.producer);
     __syncwarp();
 }
 
@@ -167,7 +195,7 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
 
 // The result of the rows whose products are done, or their part of it.
 template <class T>
-__device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T>& place, int slot = 0) {
+__device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T>& place, const Target<T>& target) {
     stamp<kLastProduct>(threadIdx.x == 0);
     float correction[2];
     finish_sums(consumer, correction);
@@ -177,49 +205,54 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
         ptx::cluster_sync();
         merge_parts<T>(consumer.params, consumer.shared, place);
     } else {
-        store_rows(consumer, correction, slot);
+        if (target.partial) {
+            store_part(consumer, correction, target);
+        } else {
+            store_result(consumer, correction, target);
+        }
         stamp<kStored>(threadIdx.x == 0);
     }
     stamp<kMerged>(threadIdx.x == 0);
     __syncwarp();
 }
 
-// What the producer has told.
-template <class T>
-__device__ __forceinline__ void next_of(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk) {
-    if (balanced<T>(params)) {
-        walk.go_to(shared, walk.turn % 2);
-    } else {
-        read_row_tile(shared.drawn(), walk);
-    }
-}
-
 // Row tile after row tile. Where the next Q lands before the last product is done, the next scores are under way while
 // rows are stored; the loop has one way out, and a wait on it, since ptxas adds waits wherever it cannot see one behind
-// every product. A Q of 64 KiB takes longer, and rows are stored meanwhile.
+// every product. A Q of 64 KiB takes longer, and rows are stored meanwhile. Where they go is found out while the last
+// product is under way.
 template <class T>
-__device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Walk<T>& walk, Place<T>& place,
-                                                   Cursor<T>& cursor) {
+__device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Place<T>& place, Cursor<T>& cursor) {
+    const FmhaParams& params = consumer.params;
     Begun<T> begun(consumer, place, cursor);
+    int turn = 0;
 #pragma unroll 1
     while (true) {
-        run_overlapped(consumer, begun, cursor);
-        const int slot = walk.turn % 2;
-        if constexpr (!T::kBeginsAhead) {
-            finish_rows<T>(consumer, place, slot);
-        }
+        Target<T> target;
         Place<T> next = place;
+        run_overlapped(consumer, begun, cursor, [&] {
+            if constexpr (T::kWalks) {
+                target = Target<T>(params, place);
+            }
+        });
+        if constexpr (!T::kWalks) {
+            target = Target<T>(params, place);
+        }
+        if constexpr (!T::kBeginsAhead) {
+            finish_rows<T>(consumer, place, target);
+        }
         bool more = false;
         if constexpr (T::kWalks) {
-            ++walk.turn;
-            ptx::mbarrier_wait(consumer.shared.query_full(), walk.turn % 2);
-            next_of(consumer.params, consumer.shared, walk);
-            more = walk.row_tile >= 0;
-            next = Place<T>(consumer.params, walk, 1, 1);
+            ++turn;
+            ptx::mbarrier_wait(consumer.shared.told(), turn % 2);
+            next = Place<T>(params, consumer.shared, turn % 2);
+            more = next.batch >= 0;
+            if (more) {
+                ptx::mbarrier_wait(consumer.shared.query_full(), turn % 2);
+            }
             begun = Begun<T>(consumer, next, cursor, more);
         }
         if constexpr (T::kBeginsAhead) {
-            finish_rows<T>(consumer, place, slot);
+            finish_rows<T>(consumer, place, target);
         }
         if (!more) {
             if constexpr (T::kWalks) {
@@ -229,7 +262,20 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Walk<T
             return;
         }
         place = next;
-        consumer.begin(Rows<T>(consumer.params, place, consumer.row_group));
+        consumer.begin(Rows<T>(params, place, consumer.row_group));
+    }
+}
+
+// Of the CTA or, where CTAs walk, its first row tile, as the producer tells.
+template <class T>
+__device__ __forceinline__ Place<T> first_place(const FmhaParams& params, const SharedMap<T>& shared, int width,
+                                                int height) {
+    if constexpr (T::kWalks) {
+        ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+        ptx::mbarrier_wait(shared.told(), 0);
+        return {params, shared, 0};
+    } else {
+        return {params, Walk<T>(params), width, height};
     }
 }
 
@@ -241,15 +287,9 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_arrive();
     }
-    Walk<T> walk(params);
-    const bool told = balanced<T>(params) || Walk<T>::draws_packed(params);
-    if (told) {
-        ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
-        ptx::mbarrier_wait(shared.query_full(), 0);
-        next_of(params, shared, walk);
-        if (walk.row_tile < 0) {
-            return;
-        }
+    Place<T> place = first_place(params, shared, width, height);
+    if (T::kWalks && place.batch < 0) {
+        return;
     }
     if constexpr (T::kTurns) {
         if (group + 1 == T::kLaunch.row_groups) {
@@ -257,9 +297,8 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
         }
     }
     Cursor<T> cursor;
-    Place<T> place(params, walk, width, height);
     Consumer<T> consumer(params, shared, place, group);
-    if (!told) {
+    if constexpr (!T::kWalks) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
     }
     if (!alone) {
@@ -269,14 +308,14 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     ptx::mbarrier_wait(shared.query_full(), 0);  // also without a tile: the copy must land first
     stamp<kQueryThere>(threadIdx.x == 0);
     if constexpr (T::kOverlap) {
-        consume_overlapped<T>(consumer, walk, place, cursor);
+        consume_overlapped<T>(consumer, place, cursor);
     } else {
         if constexpr (T::kColumnGroups == 2) {
             run_alternating(consumer);
         } else {
             run_in_turn(consumer, cursor);
         }
-        finish_rows<T>(consumer, place);
+        finish_rows<T>(consumer, place, Target<T>(params, place));
     }
     if constexpr (T::kTurns) {
         if (group == 0) {
@@ -302,7 +341,11 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         ptx::keep_registers<T::kProducerRegisters>();
         const int role = warp - 4 * T::kConsumers;
         if (role < T::kRings) {
-            produce<T>(params, shared, width, height, role);
+            if constexpr (T::kWalks) {
+                produce_all(params, shared);
+            } else {
+                produce<T>(params, shared, width, height, role);
+            }
         } else if (role == T::kRings) {
             prepare<T>(params, shared, width, alone);
             if constexpr (T::kTailWarp) {

@@ -27,7 +27,7 @@ struct FmhaSm90Launch {
     int32_t column_groups;    // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
     int32_t boxes_per_unit;   // 64-element boxes of one slot of the ring
     int32_t slots;            // of the ring that K and V share, or of both: a column group has one of its own
-    int32_t dense_slots;      // likewise of a dense kernel, which has the room of the statistics as well
+    int32_t dense_slots;      // likewise of a dense kernel; with a slot less than fit those at 64 and 128 are faster
     bool overlap;             // a warpgroup multiplies P V beside the softmax of its next tile
     int32_t registers;        // of a consumer thread,
     int32_t heads_registers;  // or beside a producer that knows K/V heads or lists and needs more

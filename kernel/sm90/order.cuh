@@ -20,21 +20,23 @@ __device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all)
     return ctas + int(__shfl_sync(0xffffffffu, drawn, 0));
 }
 
-// What the producer takes by take_next. By the whole warp.
+// What the producer takes by take_next, and the consumers once it has told them. By the whole warp.
 template <class T>
-__device__ __forceinline__ void tell_next(const SharedMap<T>& shared, const Walk<T>& walk) {
+__device__ __forceinline__ Place<T> tell_next(const FmhaParams& params, const SharedMap<T>& shared, const Walk<T>& walk,
+                                              int slot) {
+    const Place<T> place(params, walk, 1, 1);
     if (ptx::elect_one()) {
-        ptx::store_shared(shared.next(), uint32_t(walk.row_tile));
-        ptx::store_shared(shared.next() + 4, uint32_t(walk.batch));
+        place.tell(shared, slot);
         ptx::mbarrier_arrive(shared.next_full());
     }
     __syncwarp();
+    return place;
 }
 
 // In kernels that know packed orders, where finding what a number means takes as long as a short row tile: the warp
-// that draws and looks, which keeps in registers how far it has come, and has the next Q fetched. It is asked once the
-// last loads of a row tile are issued, and no earlier, though there be plenty left: CTAs that have most to do are to
-// draw least, and those that share K and V to read them together.
+// that draws and looks, which keeps in registers how far it has come, finds the place and has the next Q fetched. It is
+// asked before the last V of a row tile is loaded, and no earlier, though there be plenty left: CTAs that have most to
+// do are to draw least, and those that share K and V to read them together.
 template <class T>
 __device__ __forceinline__ void order_role(const FmhaParams& params, const SharedMap<T>& shared) {
     if (balanced<T>(params)) {
@@ -51,7 +53,7 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
     if (Walk<T>::draws_packed(params)) {  // the first one, too
         order = walk.packed_order(params);
         walk.go_to(params, order, blockIdx.x);
-        tell_next(shared, walk);
+        tell_next(params, shared, walk, 0);
         order.count(params, tile_rows<T>(params));
     } else {
         order.all = walk.all(params);
@@ -67,21 +69,22 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
         } else {
             walk.go_to(params, index);
         }
-        tell_next(shared, walk);
+        const Place<T> place = tell_next(params, shared, walk, parity);
         if (walk.row_tile >= 0) {
-            const Place<T> place(params, walk, 1, 1);
             QueryBoxes<T>(params, place.plane, place.own).prefetch();
         }
     }
 }
 
-// For the next one. By the whole producer warp.
+// For the next one, where that warp finds it. By the whole producer warp.
 template <class T>
-__device__ __forceinline__ void ask(const SharedMap<T>& shared) {
-    if (ptx::elect_one()) {
-        ptx::mbarrier_arrive(shared.next_free());
+__device__ __forceinline__ void ask_for_next(const FmhaParams& params, const SharedMap<T>& shared) {
+    if (T::kByLength && !balanced<T>(params)) {
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive(shared.next_free());
+        }
+        __syncwarp();
     }
-    __syncwarp();
 }
 
 }  // namespace fmha::sm90

@@ -48,10 +48,12 @@ template <>
 struct OwnTiles<true> {
     int begin = 0;
     int end = 0;
+    int part = -1;
 
     __device__ void take(const Span& span) {
         begin = span.begin;
         end = span.end;
+        part = span.part;
     }
 
     __device__ Share share(const FmhaParams& params, int first, int count) const {

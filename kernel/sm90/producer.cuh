@@ -91,7 +91,7 @@ struct Producer {
     int lane;
     Cursor<T> cursor;
     int tails = 0;  // that were cleared
-    Boxes boxes{params, place.plane, place.seen(params)};
+    Boxes boxes{params, place.plane, in_pages(params) ? place.seen(params) : KeyRange{}};
 
     // A tile and, of a sparse one, the rows that this lane copies.
     struct Load {
@@ -307,14 +307,15 @@ __device__ __forceinline__ int end_of_run(const Producer<T>& producer, const Til
     return last >= begin && producer.has_tail({last, 0, -1}, true) ? last : stream.dense_end;
 }
 
-// One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
-template <class T>
-__device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads) {
+// One call of load_tile, in a loop: the code is long, and a cold instruction cache slow. `before_last` is called once,
+// before the last V is loaded, or at the end where there is none.
+template <class T, class BeforeLast>
+__device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads, BeforeLast before_last) {
     auto& [producer, stream, keys, more, ahead] = loads;
     typename Producer<T>::Load values{};  // whose K is loaded and V is due, unless its tile begins at -1
     values.tile.begin = -1;
     const bool one_load = params.flags & kFmhaSharedKv;
-    bool value = false;
+    bool value = false, called = false;
     if (more && !keys.tile.sparse()) {
         const int begin = keys.tile.begin, end = end_of_run(producer, stream, begin);
         if (begin < end) {
@@ -338,6 +339,10 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
             typename Producer<T>::Load load = keys;
             if (value) {
                 load = values;
+                if (!more) {
+                    before_last();
+                    called = true;
+                }
             }
             producer.load_tile(load, value);
         }
@@ -349,6 +354,9 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
             more = more && producer.next(stream, keys);
         }
         value = !value && !one_load;
+    }
+    if (!called) {
+        before_last();
     }
 }
 

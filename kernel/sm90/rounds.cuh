@@ -98,11 +98,13 @@ __device__ __forceinline__ void pass_over_unseen(Consumer<T>& c, int unseen, boo
 // Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
 // exponentials is what counts. Where CTAs walk the tensor core is busy with the other warpgroups: only the maxima run
 // beside this one's product, and the exponentials in one block with P's conversion. The ring: K0, K1, V0, K2, V1, ...
-template <class T>
-__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, Cursor<T>& at) {
+// `meanwhile` is called while the last product is under way, or if there is none.
+template <class T, class Meanwhile>
+__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, Cursor<T>& at, Meanwhile meanwhile) {
     TileStream<T>& stream = begun.stream;
     if (!begun.any) {
         c.release_query();
+        meanwhile();
         return;
     }
     Tile tile{}, before = begun.first;
@@ -182,6 +184,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
         c.pass_turn();
     }
     at = values;
+    meanwhile();
     ptx::wgmma_wait<0>();
     c.pin_output();
     if (T::kWalks || c.place.width > 1) {  // as above, and one that walks may have a row tile

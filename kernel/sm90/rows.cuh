@@ -12,7 +12,7 @@ template <class T>
 struct Rows {
     int query[2];
     KeyRange visible[2];
-    KeyRange all;  // seen by every row of the group
+    KeyRange all;  // seen by every row of the warp
 
     __device__ Rows(const FmhaParams& params, const Place<T>& place, int row_group) {
         const int last = place.shared_end - 1;
@@ -24,9 +24,8 @@ struct Rows {
                 query[half] = query_of(params, min(place.own + index(row_group, half), last));
                 visible[half] = visible_keys(params, place.length, place.offset, query[half]);
             }
-            const int begin = place.own + 64 * row_group, end = min(begin + 64, place.own_end);
-            all.first = visible_keys(params, place.length, place.offset, query_of(params, end - 1)).first;
-            all.end = visible_keys(params, place.length, place.offset, query_of(params, min(begin, last))).end;
+            all.first = __reduce_max_sync(0xffffffffu, max(visible[0].first, visible[1].first));
+            all.end = __reduce_min_sync(0xffffffffu, min(visible[0].end, visible[1].end));
         }
     }
 

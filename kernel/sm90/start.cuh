@@ -83,8 +83,8 @@ __device__ __forceinline__ void clear_idle_rows(const FmhaParams& params, Shared
 // K of the first tile, which has no tail and no window. By the whole warp.
 template <class T>
 __device__ __forceinline__ void load_first_boxes(const FmhaParams& params, SharedMap<T> shared,
-                                                 const FirstTile<T>& first, const Walk<T>& walk) {
-    BoxLoader<T> loader(params, plane_of(params, walk.batch), {first.key, first.key + T::kKeys});
+                                                 const FirstTile<T>& first, Plane plane) {
+    BoxLoader<T> loader(params, plane, {first.key, first.key + T::kKeys});
     const BoxPlace place = loader.place_of(first.key);
 #pragma unroll 1
     for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -98,16 +98,15 @@ __device__ __forceinline__ void load_first_boxes(const FmhaParams& params, Share
     stamp<kFirstKeyIssued>(threadIdx.x % 32 == 0);
 }
 
-// Issues K of the first tile, if it is known, then Q.
+// Issues K of the first tile, if it is known, then Q, which begins with row `own` of the plane.
 template <class T>
 __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first,
-                                           const Walk<T>& walk) {
+                                           Plane plane, int own) {
     if constexpr (kPaged) {
         if (first.known) {
-            load_first_boxes<T>(params, shared, first, walk);
+            load_first_boxes<T>(params, shared, first, plane);
         }
     }
-    const Plane plane = plane_of(params, walk.batch);
     if (ptx::elect_one()) {
         if (!kPaged && first.known) {
 #pragma unroll 1
@@ -125,50 +124,24 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
         expect_query(params, shared);
     }
     __syncwarp();
-    QueryBoxes<T>(params, plane, walk.first_row(params, queries_of(params, plane.entry) * params.heads)).load(shared);
+    QueryBoxes<T>(params, plane, own).load(shared);
     stamp<kQueryIssued>(threadIdx.x % 32 == 0);
 }
 
-// A row tile, into `walk`, of two words that are written anew once a lane has arrived that says that they are read.
-// That lane reads them: racecheck knows no order from another lane's read over __syncwarp to that arrival.
+// What order_role has found, in slot `slot`.
 template <class T>
-__device__ __forceinline__ void read_row_tile(uint32_t address, Walk<T>& walk) {
-    uint32_t told[2] = {0, 0};
-    if (threadIdx.x % 32 == 0) {
-        told[0] = ptx::load_shared(address);
-        told[1] = ptx::load_shared(address + 4);
-    }
-    walk.row_tile = int(ptx::uniform(told[0]));
-    walk.batch = int(ptx::uniform(told[1]));
-}
-
-// What order_role has found.
-template <class T>
-__device__ __forceinline__ void take_next(const SharedMap<T>& shared, Walk<T>& walk, uint32_t parity) {
+__device__ __forceinline__ Place<T> take_next(const FmhaParams& params, const SharedMap<T>& shared, int slot,
+                                              uint32_t parity) {
     ptx::mbarrier_wait(shared.next_full(), parity);
-    read_row_tile(shared.next(), walk);
+    return {params, shared, slot};
 }
 
-// What the CTA has of a plane, for its other warps. Two slots take turns: rows are stored while the next are under way.
+// By the first producer warp, before anything else. What follows from the parameters alone comes before the wait for
+// the grid before this one.
 template <class T>
-__device__ __forceinline__ void tell(const SharedMap<T>& shared, const BalancedWalk<T>& balance, int slot) {
-    ptx::store_shared_v4(shared.span(slot), uint32_t(balance.span.begin), uint32_t(balance.span.end),
-                         uint32_t(balance.span.part), uint32_t(balance.plane));
-}
-
-// The next row tile, for the CTA's other warps.
-template <class T>
-__device__ __forceinline__ void tell(const SharedMap<T>& shared, const Walk<T>& walk) {
-    ptx::store_shared(shared.drawn(), uint32_t(walk.row_tile));
-    ptx::store_shared(shared.drawn() + 4, uint32_t(walk.batch));
-}
-
-// By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
-// one. The first tile, whose K was loaded if it is known.
-template <class T>
-__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width, Walk<T>& walk,
-                                              BalancedWalk<T>& balance) {
-    FirstTile<T> first(params, walk, params.s_k);
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width,
+                                              const Walk<T>& walk) {
+    const FirstTile<T> first(params, walk, params.s_k);
     if (ptx::elect_one()) {
         if (params.s_k > 0) {
             ptx::prefetch_tensor_map(params.k);
@@ -181,30 +154,36 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     asm volatile("" ::"r"(first.key), "r"(int(first.known)));  // else ptxas computes it where it is used
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
+    return first;
+}
+
+// K and Q of the first row tile, where it follows from the CTA's place in the grid; the tile, whose K was loaded if it
+// is known.
+template <class T>
+__device__ __forceinline__ FirstTile<T> load_own(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk,
+                                                 FirstTile<T> first) {
+    const Plane plane = plane_of(params, walk.batch);
+    if constexpr (kPaged) {
+        first = FirstTile<T>(params, walk, length_of<T>(params, plane.entry, walk.row_tile));
+    } else if (params.kv_lens) {
+        first = FirstTile<T>(params, walk, params.kv_lens[plane.entry]);
+    }
+    const int own = walk.first_row(params, queries_of(params, plane.entry) * params.heads);
+    load_first<T>(params, shared, first, plane, own);
+    return first;
+}
+
+// Where it does not: which one that is.
+template <class T>
+__device__ __forceinline__ Place<T> find_first(const FmhaParams& params, SharedMap<T> shared, Walk<T>& walk,
+                                               BalancedWalk<T>& balance) {
     if (balanced<T>(params)) {
         balance.start(params);
         walk.go_to(balance);
-    } else if (Walk<T>::draws_packed(params)) {
-        ptx::named_barrier_sync(kOrderBarrier, 64);
-        take_next(shared, walk, 0);
+        return {params, walk, 1, 1};
     }
-    if (balanced<T>(params) || Walk<T>::draws_packed(params)) {
-        if (ptx::elect_one()) {
-            tell(shared, balance, 0);
-            tell(shared, walk);
-        }
-        __syncwarp();
-        if (walk.row_tile < 0) {
-            return first;
-        }
-    }
-    if constexpr (kPaged) {
-        first = FirstTile<T>(params, walk, length_of<T>(params, entry_of(params, walk.batch), walk.row_tile));
-    } else if (params.kv_lens) {
-        first = FirstTile<T>(params, walk, params.kv_lens[entry_of(params, walk.batch)]);
-    }
-    load_first<T>(params, shared, first, walk);
-    return first;
+    ptx::named_barrier_sync(kOrderBarrier, 64);
+    return take_next(params, shared, 0, 0);
 }
 
 }  // namespace fmha::sm90

@@ -86,6 +86,10 @@ struct TileStream {
         }
     }
 
+    // Of the dense tiles that begin in [dense, dense_end).
+    __device__ TileStream(const FmhaParams& p, int b, int dense, int dense_end)
+        : params(&p), batch(b), dense(dense), dense_end(dense_end), query(0), entry(0), entries(0), pad(false) {}
+
     // Leaves out the dense tiles from key `end` on that are still to come; how many.
     __device__ int leave_out(int end) {
         const int left = max(dense_end - max(ceil_div(end, Keys) * Keys, dense), 0);

@@ -33,8 +33,9 @@ struct Traits {
     // Tails of V have a warp that clears them, so that the producer loads what is next meanwhile: with packed sequences
     // most row tiles have one.
     static constexpr bool kTailWarp = kWalks && kPaged;
-    // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
-    static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
+    // Turns at the tensor core pay where a tile's exponentials take about as long as its products, and in long loops,
+    // where row groups without them come to do the same at the same time.
+    static constexpr bool kTurns = kWalks && (HeadDim <= 128 || FMHA_ROWS == 128) && kLaunch.row_groups > 1;
     static constexpr int kRegisters = fmha_sm90_registers(HeadDim, FMHA_ROWS, FMHA_KIND, kKvHeads);
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -78,7 +79,8 @@ struct Traits {
 
     // ---- mbarriers, 8 bytes each. ----
     static constexpr int kQueryFull = 0;
-    static constexpr int kFull = kQueryFull + 1;
+    static constexpr int kTold = kQueryFull + 1;  // the consumers' next place is there
+    static constexpr int kFull = kTold + (kWalks ? 1 : 0);
     static constexpr int kEmpty = kFull + kSlots;
     static constexpr int kTail = kEmpty + kSlots;  // one a unit; with a warp for tails those of two take turns
     static constexpr int kHanded =
@@ -88,13 +90,10 @@ struct Traits {
     static constexpr int kNextFull = kQueryEmpty + (kWalks ? 1 : 0);  // the next of packed row tiles is found,
     static constexpr int kNextFree = kNextFull + 1;                   // and the one behind it may be looked for
     static constexpr int kBarriers = kNextFull + (kByLength ? 2 : 0);
-    // What the producer drew: the row tile, negative when none is left, and its batch entry.
-    static constexpr int kSmemDrawn = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemNext = kSmemDrawn + 8;                    // what order_role found
-    static constexpr int kSmemTails = kSmemNext + 8;                    // two words, of tails to clear
-    static constexpr int kSmemSpans = (kSmemTails + 8 + 15) / 16 * 16;  // two, of balanced splits
+    static constexpr int kSmemTails = kSmemBarriers + 8 * kBarriers;     // two words, of tails to clear
+    static constexpr int kSmemPlaces = (kSmemTails + 8 + 15) / 16 * 16;  // two, of row tiles
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
-    static_assert(1024 + kSmemSpans + 32 <= kSharedBytes, "launch.h says another size");
+    static_assert(1024 + kSmemPlaces + (kWalks ? 64 : 0) <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
                   "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
@@ -134,11 +133,10 @@ struct SharedMap {
     __device__ uint32_t tail_word(int set) const { return base + T::kSmemTails + 4 * set; }
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
-    __device__ uint32_t drawn() const { return base + T::kSmemDrawn; }
-    __device__ uint32_t next() const { return base + T::kSmemNext; }
+    __device__ uint32_t told() const { return barrier(T::kTold); }
+    __device__ uint32_t place(int slot) const { return base + T::kSmemPlaces + 32 * slot; }
     __device__ uint32_t next_full() const { return barrier(T::kNextFull); }
     __device__ uint32_t next_free() const { return barrier(T::kNextFree); }
-    __device__ uint32_t span(int slot) const { return base + T::kSmemSpans + 16 * slot; }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
@@ -257,18 +255,10 @@ struct Walk {
     }
 
     // With balanced splits, whose planes have one row tile each.
-    __device__ void go_to(const BalancedWalk<T>& balance) { go_to(balance.span, balance.plane); }
-    __device__ void go_to(const Span& span, int plane) {
-        batch = max(plane, 0);
-        row_tile = min(plane, 0);
-        tiles.take(span);
-    }
-
-    // What `tell` has left.
-    __device__ void go_to(const SharedMap<T>& shared, int slot) {
-        uint32_t words[4];
-        ptx::load_shared(shared.span(slot), words);
-        go_to({int(words[0]), int(words[1]), int(words[2])}, int(words[3]));
+    __device__ void go_to(const BalancedWalk<T>& balance) {
+        batch = max(balance.plane, 0);
+        row_tile = min(balance.plane, 0);
+        tiles.take(balance.span);
     }
 
     // Keys and row tiles of an entry: where queries are packed the mean, else as many as one may have.
@@ -316,22 +306,25 @@ __device__ __forceinline__ int length_of(const FmhaParams& params, Index entry, 
     return keys_of(params, entry);
 }
 
-// Where a CTA stands in the grid and in its cluster.
+// Where a CTA stands in the grid and in its cluster; where CTAs walk, a row tile, which one warp finds for all.
 template <class T>
 struct Place {
-    int batch;
+    int batch;    // negative: there is no row tile
     Plane plane;  // which that is
     OwnTiles<T::kBalances> own_tiles;
-    int length;  // of the dense branch
-    int offset;  // query 0's position
-    int width;   // row tiles that share loads
-    int x;       // this one among them
-    int rank;    // in the cluster
-    int height;  // splits that the cluster merges
-    int own;     // rows [own, own_end), none if it ends before it begins; those before row 0 are not stored
+    int part = -1;  // with balanced splits as Span has it
+    int length;     // of the dense branch
+    int offset;     // query 0's position
+    int width;      // row tiles that share loads
+    int x;          // this one among them
+    int rank;       // in the cluster
+    int height;     // splits that the cluster merges
+    int own;        // rows [own, own_end), none if it ends before it begins; those before row 0 are not stored
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;
+    int dense = 0;  // where CTAs walk, the dense keys [dense, dense_end) of its tiles
+    int dense_end = 0;
 
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
@@ -355,6 +348,42 @@ struct Place {
         own_end = min(own + each, rows);
         shared = own - x * each;
         shared_end = min(shared + width * each, rows);
+        if constexpr (T::kWalks) {
+            batch = walk.row_tile < 0 ? -1 : batch;
+            const TileStream<T> stream(params, batch, own_tiles, length, offset, own, own_end, own, own_end, false);
+            dense = stream.dense;
+            dense_end = stream.dense_end;
+            if constexpr (T::kBalances) {
+                part = own_tiles.part;
+            }
+        }
+    }
+
+    // What `tell` has left. By the whole warp, of which one lane reads: the words are written anew once that lane has
+    // said by an arrival that they are read, and racecheck knows no order from another lane's read over __syncwarp to
+    // it.
+    __device__ Place(const FmhaParams& params, const SharedMap<T>& map, int slot) : width(1), x(0), rank(0), height(1) {
+        uint32_t words[8] = {};
+        if (threadIdx.x % 32 == 0) {
+            ptx::load_shared(map.place(slot), *reinterpret_cast<uint32_t (*)[4]>(words));
+            ptx::load_shared(map.place(slot) + 16, *reinterpret_cast<uint32_t (*)[4]>(words + 4));
+        }
+        int* const fields[] = {&batch, &part, &length, &offset, &own, &own_end, &dense, &dense_end};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            *fields[i] = int(__shfl_sync(0xffffffffu, words[i], 0));
+        }
+        plane = plane_of(params, max(batch, 0));
+        shared = own;
+        shared_end = own_end;
+    }
+
+    // For the CTA's other warps, by one thread. Two slots take turns: the next place is found before the consumers have
+    // read the one before.
+    __device__ void tell(const SharedMap<T>& map, int slot) const {
+        ptx::store_shared_v4(map.place(slot), uint32_t(batch), uint32_t(part), uint32_t(length), uint32_t(offset));
+        ptx::store_shared_v4(map.place(slot) + 16, uint32_t(own), uint32_t(own_end), uint32_t(dense),
+                             uint32_t(dense_end));
     }
 
     // The keys that some row of the CTA sees that there is: pages of others may hold anything.
@@ -379,7 +408,11 @@ struct Place {
     }
 
     __device__ TileStream<T> tiles(const FmhaParams& params) const {
-        return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
+        if constexpr (T::kWalks) {
+            return {params, batch, dense, dense_end};
+        } else {
+            return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
+        }
     }
 };
 
