@@ -17,7 +17,8 @@ from fmha.harness.bench.variants import REBUILT, RESHAPED
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 
-pytestmark = pytest.mark.nvcc
+# One worker reads the kernels of each shape.
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("sm90-tried")]
 
 EVERY_CHECK = [(name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape)))]
 
