@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,7 +14,7 @@ from hypothesis import settings
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.protocol import BuildResult
 from fmha.harness.worker.variants import VARIANTS
-from tests import order
+from tests import limits, order, reports
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -34,6 +35,8 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 # forbids bytecode, each of them would compile again all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+_watch = limits.Watch()
 
 os.environ["FMHA_HOSTS"] = ""  # whoever runs the tests has hosts of their own
 
@@ -69,6 +72,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order.assign_groups(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = order.spread(items)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    reports.shorten(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    _watch.begin(item, settings)
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
+    _watch.end()
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What one element of D becomes in a tcgen05.mma of a B200, one term at a time, in whole numbers.
+"""What one element of D becomes in a tcgen05.mma of a B200, one term at a time, in whole numbers; at the end, many.
 
 The rule is the one that github.com/sf-tensor/tcgen05 (tcgen05_model/MODEL.md) fitted to a B200; this is written from
 its text. A term is m 2^e, and has a `raw` exponent: the sum of those that its factors are stored with, a denormal's
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 # exponent bits, mantissa bits, bias
 FORMATS = {
@@ -138,3 +141,53 @@ def four_bits(products: Sequence[Term], scales: Sequence[Term], c: Term, *, e8m0
     if 0 < word & 0x7FFF_FFFF < 0x0080_0000:
         word = rounded(c.units(bottom) + sum(units for units, small in parts if not small), bottom, "f32")
     return word
+
+
+# The same for many elements at once, but for infinities and NaN. Numbers of 64 bits hold what one instruction adds.
+
+Numbers = NDArray[np.int64]
+_NOTHING = -(1 << 20)  # below every exponent
+
+
+class Terms(NamedTuple):
+    m: Numbers
+    e: Numbers
+    raw: Numbers
+    special: NDArray[np.bool_]
+
+    def times(self, other: Terms) -> Terms:
+        raw, special = self.raw + other.raw, self.special | other.special
+        return Terms(self.m * other.m, self.e + other.e, raw, special)
+
+
+def numbers(words: Numbers, fmt: str) -> Terms:
+    e_bits, m_bits, bias = FORMATS[fmt]
+    if fmt == "tf32":
+        words = words >> 13
+    e, m = words >> m_bits & (1 << e_bits) - 1, words & (1 << m_bits) - 1
+    special = (e == 15) & (m == 7) if fmt == "e4m3" else (e == (1 << e_bits) - 1) & (fmt in _IEEE)
+    size, raw = m | (e > 0) << m_bits, np.maximum(e, 1) - bias
+    return Terms(np.where(words >> (e_bits + m_bits) & 1, -size, size), raw - m_bits, raw, special)
+
+
+def _shifted(size: Numbers, left: Numbers) -> Numbers:
+    return np.where(left >= 0, size << np.clip(left, 0, 40), size >> np.clip(-left, 0, 62))
+
+
+def windows(products: Terms, c: Terms, d: str) -> Numbers:
+    """`window` of each row of `products` and its element of `c`."""
+    m, e, raw = (np.hstack([x, y[:, None]]) for x, y in zip(products[:3], c[:3], strict=True))
+    bottom = np.where(m != 0, raw, _NOTHING).max(1) - 25
+    units = (np.sign(m) * _shifted(abs(m), e - bottom[:, None])).sum(1)
+    e_bits, m_bits, bias = FORMATS[d]
+    size = abs(units)
+    exponent = np.maximum(np.frexp(size.astype(np.float64))[1] - 1 + bottom, 1 - bias)
+    drop = exponent - m_bits - bottom
+    kept = _shifted(size, -drop)
+    if d == "f16":
+        lost = np.clip(drop, 1, 40)
+        rest, half = size - (kept << lost), 1 << (lost - 1)
+        kept += (drop > 0) & ((rest > half) | ((rest == half) & (kept & 1 == 1)))
+    word = np.where(kept != 0, (exponent + bias - 1 << m_bits) + kept, 0)
+    word = np.minimum(word, (1 << e_bits) - 1 << m_bits)
+    return np.where((units < 0) & (word != 0), word | 1 << (e_bits + m_bits), word)

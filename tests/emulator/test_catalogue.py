@@ -7,6 +7,7 @@ import pytest
 from tools.catalogue import PAGE, PROFILES, entries, is_current, judge, page
 
 ENTRIES = entries()
+pytestmark = pytest.mark.xdist_group("catalogue")  # all is judged once
 
 
 @pytest.fixture(scope="module")

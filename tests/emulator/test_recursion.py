@@ -14,7 +14,8 @@ from fmha.emulator.decode.control.frames import STACK_BYTES
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.nvcc
+# One worker compiles what all tests of this file run.
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("recursion")]
 
 
 @pytest.fixture(scope="module", params=["", "-G"])

@@ -6,7 +6,18 @@ what is lost now: python -m tests.integration.test_normalised_output
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
+
+from tests.harness.attention_calls import loaded
+
+if TYPE_CHECKING:
+    import torch
+
+    from fmha.harness.attention import attention
 
 pytestmark = pytest.mark.torch
 PATHS = [(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")]
@@ -15,12 +26,14 @@ EPSILON = 2.0**-23
 BF16_EPSILON = 2.0**-8
 
 
+@pytest.fixture(scope="module", autouse=True)
+def torch_loaded(build_cache: Path) -> Iterator[None]:
+    with loaded(build_cache, globals()):
+        yield
+
+
 def errors(head_dim: int, p_path: str) -> tuple[float, float]:
     """Largest relative difference of an element, of fp32 and of bf16 output, to un-normalised O over its row sum."""
-    import torch
-
-    from fmha.harness.attention import attention
-
     generator = torch.Generator().manual_seed(head_dim)
     q = torch.randn(1, 5, 16, head_dim, generator=generator).bfloat16()
     k, v = (torch.randn(1, 333, head_dim, generator=generator).bfloat16() for _ in range(2))
@@ -45,6 +58,10 @@ def test_the_epilogue_loses_roundings_only(head_dim: int, p_path: str) -> None:
 
 
 if __name__ == "__main__":
+    import torch
+
+    from fmha.harness.attention import attention
+
     print("head_dim  P     fp32     bf16")
     for case in PATHS:
         print(f"{case[0]:8}  {case[1]}  {errors(*case)[0]:.1e}  {errors(*case)[1]:.1e}")

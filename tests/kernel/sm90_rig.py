@@ -29,16 +29,25 @@ POISON = np.uint32(0x7FEDBEEF)
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
 
 
-def compile_for(shape: Shape, target: Path, *options: str) -> str:
-    """Compiles the kernel to `target`, a shape of launch.h as the harness does; what nvcc and ptxas said."""
+def compile_for(shape: Shape, target: Path) -> None:
+    """Compiles the kernel to PTX, a shape of launch.h as the harness does."""
     kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
     defines = shape.defines
     if kernel:
         head_dim, rows, kind = kernel
         defines = (f"FMHA_HEAD_DIM={head_dim}", f"FMHA_ROWS={rows}", f"FMHA_KIND={SM90_KINDS.index(kind)}")
-    command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
+    command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(target)]
     command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
     command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
+    subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
+
+
+def assembled(shape: Shape, folder: Path) -> str:
+    """What ptxas says of the kernel, the very PTX that runs here."""
+    ptx = folder / "kernel.ptx"
+    ptx.write_text(_ptx(shape))
+    command = [str(find_nvcc().path), "-O3", "-lineinfo", "-arch=sm_90a", "-cubin", "-Xptxas=-v", "-o"]
+    command += [str(folder / "kernel.cubin"), str(ptx)]
     return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
 
@@ -58,7 +67,7 @@ def _ptx(shape: Shape) -> str:
         return built.read_text()
     if SHARED is None:
         with tempfile.TemporaryDirectory() as folder:
-            compile_for(shape, Path(folder) / "kernel.ptx", "-ptx")
+            compile_for(shape, Path(folder) / "kernel.ptx")
             return (Path(folder) / "kernel.ptx").read_text()
     SHARED.mkdir(exist_ok=True)
     ptx = SHARED / f"{hashlib.sha256(repr(shape).encode()).hexdigest()}.ptx"
@@ -66,7 +75,7 @@ def _ptx(shape: Shape) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ptx.exists():
             part = ptx.with_suffix(".part")
-            compile_for(shape, part, "-ptx")
+            compile_for(shape, part)
             part.rename(ptx)
     return ptx.read_text()
 

@@ -1,7 +1,7 @@
 """Every forward variant on the emulator, strict profile, against the float64 reference."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,17 @@ MAX_LSE_ERROR = 1e-4
 
 NAN, INF = 0x7FC0, 0x7F80  # of bf16
 
-variants = pytest.mark.parametrize(
-    # What knows no windows and lists, and what has other rows: test_sm90.py.
-    "variant", [v for v in VARIANTS if kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines)],
-    ids=lambda variant: variant.name,
-)  # fmt: skip
+
+def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
+    """Tests of one variant go to one worker, which reads and decodes its PTX once."""
+    groups = {variant: pytest.mark.xdist_group(f"forward-{variant.name}") for variant in chosen}
+    return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
+
+
+# What knows no windows and lists, and what has other rows: test_sm90.py.
+variants = each(v for v in VARIANTS if kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines))
 # One of each head_dim, and the other path of P.
-some = pytest.mark.parametrize(
-    "variant", [v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem"))],
-    ids=lambda variant: variant.name,
-)  # fmt: skip
+some = each(v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ from fmha.harness.worker.launch import query_box
 from fmha.harness.worker.params import BY_HEAD, SCATTERED, UNLIMITED, FmhaParams
 from tests.kernel.sm90_rig import ROOT
 
-pytestmark = pytest.mark.nvcc
+# One worker compiles the kernel, and reads it.
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("sm90-packed")]
 
 ROWS = 128  # of a CTA
 NOTHING = -1

@@ -131,8 +131,13 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
 
 
 @pytest.mark.nvcc
-def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(repository: Path) -> None:
+def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(
+    repository: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a persistent grid five CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
+    monkeypatch.setattr(
+        modelled, "build_variants", lambda root, variants, _, *how: build_variants(root, variants, build_cache, *how)
+    )
     names = ("hd64_t2048_sk256_b2_out-bf16", "hd64_t2048_sk256_b16_out-bf16", "hd64_t2048_sk256_b32_out-bf16")
     items = [parse_id(name) for name in names]
     few, drawn, twice = (time.seconds() for *_, time in modelled.modelled(repository, items, "h200", lambda line: None))

@@ -25,6 +25,7 @@ from tests.harness.support import GOOD
 from tests.report.browser import CONTRAST, Browser
 from tests.trends.conftest import repository
 
+pytestmark = pytest.mark.xdist_group("trends-site")  # one history is published, and one browser starts
 HOSTILE = "<script>document.title='owned'</script>\"'&<img src=x onerror=document.title='owned'>"
 SUBJECTS = [HOSTILE if place == 8 else f"Change {place}" for place in range(12)]
 SCRIPTS = {f'<script src="{name}" defer>' for name in ("assets/uplot.js", "assets/trends.js", "data/index.js")}

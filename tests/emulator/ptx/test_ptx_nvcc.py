@@ -21,7 +21,8 @@ from fmha.emulator.ptx import (
 from fmha.emulator.ptx.cfg import reconvergence
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
-pytestmark = pytest.mark.nvcc
+# One worker compiles what all tests of this file run.
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("ptx-nvcc")]
 
 PROGRAM = r"""
 #include <cstdint>
