@@ -140,7 +140,7 @@ struct Target {
     int end;
     bool partial;
     Plane plane;
-    int64_t before;  // rows of what they go into before the plane's first row or, where heads take turns, query
+    int64_t before;  // the plane's first row there; of a result by K/V heads its first query
 
     __device__ Target() {}
     __device__ Target(const FmhaParams& params, const Place<T>& place)

@@ -131,7 +131,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     __syncwarp();
 }
 
-// The same where CTAs walk.
+// The same where CTAs walk, for the first row tile and then all others.
 template <class T>
 __device__ __forceinline__ void produce_all(const FmhaParams& params, SharedMap<T> shared) {
     Walk<T> walk(params);

@@ -56,7 +56,7 @@ __device__ __forceinline__ void clear_tails(const SharedMap<T>& shared) {
             ptx::mbarrier_wait(shared.tail(unit, tail % 2), tail / 2 % 2);
             if (unit == 0) {
                 uint32_t told = 0;
-                if (threadIdx.x % 32 == 0) {  // alone: see read_row_tile
+                if (threadIdx.x % 32 == 0) {  // alone, as Place reads
                     told = ptx::load_shared(shared.tail_word(tail % 2));
                 }
                 told = ptx::uniform(told);
