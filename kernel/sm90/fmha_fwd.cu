@@ -25,22 +25,22 @@
 
 namespace fmha::sm90 {
 
-// The next row tile, which slot `slot` has for the consumers; by one of `all`, where CTAs draw.
+// The next row tile, the CTA's one of number `turn`, which is told the consumers; by one of `all`, where CTAs draw.
 template <class T>
 __device__ __forceinline__ Place<T> find_next(const FmhaParams& params, const SharedMap<T>& shared, Walk<T>& walk,
-                                              BalancedWalk<T>& balance, int slot, int all) {
+                                              BalancedWalk<T>& balance, int turn, int all) {
     if (balanced<T>(params)) {
         balance.advance(params);
         walk.go_to(balance);
     } else if (T::kByLength) {
-        return take_next(params, shared, slot, Walk<T>::draws_packed(params) ? slot : slot ^ 1);
+        return take_next(params, shared, turn, Walk<T>::draws_packed(params) ? turn : turn + 1);
     } else {
         const int ctas = walk.ctas();
         walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
     }
     const Place<T> place(params, walk, 1, 1);
     if (ptx::elect_one()) {
-        place.tell(shared, slot);
+        place.tell(shared, turn);
     }
     __syncwarp();
     return place;
@@ -57,13 +57,14 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
     const int all = T::kByLength ? 0 : walk.all(params);
 #pragma unroll 1
     while (true) {
-        const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
+        const int before = kPaged ? tails : walk.turn;
         if constexpr (kPaged) {
-            tails ^= 1;
+            tails = (tails & -Producer<T>::kTailStep) + (tails + 1) % T::kPlaces;
         } else {
             ++walk.turn;
         }
-        const Place<T> place = find_next(params, shared, walk, balance, parity ^ 1, all);
+        const uint32_t parity = before % 2;
+        const Place<T> place = find_next(params, shared, walk, balance, before % T::kPlaces + 1, all);
         if (place.batch < 0) {
             if (ptx::elect_one()) {
                 ptx::mbarrier_wait(shared.query_empty(), parity);
@@ -82,6 +83,10 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             loads.producer.load_units(false, loads.keys.tile.begin, 0, T::kUnits);
             loads.ahead = true;
         }
+        if (T::kAsksEarly && is_short(place)) {
+            ask_for_next(params, shared);
+            loads.producer.tails |= Producer<T>::kAsked;
+        }
         if (ptx::elect_one()) {
             ptx::mbarrier_wait(shared.query_empty(), parity);
             expect_query(params, shared);
@@ -92,7 +97,11 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             ptx::mbarrier_arrive(shared.told());
         }
         __syncwarp();
-        producer_role<T>(params, loads, [&] { ask_for_next(params, shared); });
+        producer_role<T>(params, loads, [&] {
+            if (!T::kAsksEarly || !(loads.producer.tails & Producer<T>::kAsked)) {
+                ask_for_next(params, shared);
+            }
+        });
         cursor = loads.producer.cursor;
         tails = loads.producer.tails;
     }
@@ -244,7 +253,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Place<
         if constexpr (T::kWalks) {
             ++turn;
             ptx::mbarrier_wait(consumer.shared.told(), turn % 2);
-            next = Place<T>(params, consumer.shared, turn % 2);
+            next = Place<T>(params, consumer.shared, turn);
             more = next.batch >= 0;
             if (more) {
                 ptx::mbarrier_wait(consumer.shared.query_full(), turn % 2);

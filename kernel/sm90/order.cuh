@@ -10,6 +10,8 @@
 
 namespace fmha::sm90 {
 
+constexpr int kShortTiles = 2;  // of keys, that a row tile has at most
+
 // The place of the next row tile in the order of all; by the whole warp. Each CTA draws until none is left, which makes
 // as many draws as there are row tiles: the last one wraps the count to 0.
 __device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all) {
@@ -23,10 +25,10 @@ __device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all)
 // What the producer takes by take_next, and the consumers once it has told them. By the whole warp.
 template <class T>
 __device__ __forceinline__ Place<T> tell_next(const FmhaParams& params, const SharedMap<T>& shared, const Walk<T>& walk,
-                                              int slot) {
+                                              int turn) {
     const Place<T> place(params, walk, 1, 1);
     if (ptx::elect_one()) {
-        place.tell(shared, slot);
+        place.tell(shared, turn);
         ptx::mbarrier_arrive(shared.next_full());
     }
     __syncwarp();
@@ -58,18 +60,18 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
     } else {
         order.all = walk.all(params);
     }
-    uint32_t parity = 0;
+    int turn = 0;
 #pragma unroll 1
     while (walk.row_tile >= 0) {
-        ptx::mbarrier_wait(shared.next_free(), parity);
-        parity ^= 1;
+        ptx::mbarrier_wait(shared.next_free(), turn % 2);
+        ++turn;
         const int index = walk.ctas() < order.all ? draw(params, walk.ctas(), order.all) : order.all;
         if (Walk<T>::draws_packed(params)) {
             walk.go_to(params, order, index);
         } else {
             walk.go_to(params, index);
         }
-        const Place<T> place = tell_next(params, shared, walk, parity);
+        const Place<T> place = tell_next(params, shared, walk, turn);
         if (walk.row_tile >= 0) {
             QueryBoxes<T>(params, place.plane, place.own).prefetch();
         }
@@ -85,6 +87,13 @@ __device__ __forceinline__ void ask_for_next(const FmhaParams& params, const Sha
         }
         __syncwarp();
     }
+}
+
+// Whether the row tile behind this one is asked for before there is room for this one's Q: finding it takes as long as
+// this one.
+template <class T>
+__device__ __forceinline__ bool is_short(const Place<T>& place) {
+    return place.dense_end - place.dense <= kShortTiles * T::kKeys;
 }
 
 }  // namespace fmha::sm90

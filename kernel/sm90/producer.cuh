@@ -80,9 +80,11 @@ struct Producer {
     // Of pages and packed keys, whether tiles of one box have a loop of their own: where a tile of K or V has several
     // units for one ring, the loop for several boxes takes longer than their products.
     static constexpr bool kBoxPerTile = T::kUnits > 1 && T::kRings == 1;
-    // What a tail that was cleared adds to `tails`. With 192 rows a producer of pages has no register to spare, and bit
-    // 0 is produce_further's.
-    static constexpr int kTailStep = kPaged ? 2 : 1;
+    // What a tail that was cleared adds to `tails`. With 192 rows a producer of pages has no register to spare, and
+    // what is below is produce_further's: the number of the row tile, modulo kPlaces, and whether the next one is asked
+    // for.
+    static constexpr int kAsked = T::kPlaces;
+    static constexpr int kTailStep = kPaged ? 2 * T::kPlaces : 1;
     static __device__ int set_of(int tails) { return tails / kTailStep % 2; }
 
     const FmhaParams& params;

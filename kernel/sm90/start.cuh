@@ -128,12 +128,12 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
     stamp<kQueryIssued>(threadIdx.x % 32 == 0);
 }
 
-// What order_role has found, in slot `slot`.
+// The CTA's row tile `turn`, the one of number `found` that order_role has found.
 template <class T>
-__device__ __forceinline__ Place<T> take_next(const FmhaParams& params, const SharedMap<T>& shared, int slot,
-                                              uint32_t parity) {
-    ptx::mbarrier_wait(shared.next_full(), parity);
-    return {params, shared, slot};
+__device__ __forceinline__ Place<T> take_next(const FmhaParams& params, const SharedMap<T>& shared, int turn,
+                                              int found) {
+    ptx::mbarrier_wait(shared.next_full(), found % 2);
+    return {params, shared, turn};
 }
 
 // By the first producer warp, before anything else. What follows from the parameters alone comes before the wait for

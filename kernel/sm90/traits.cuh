@@ -29,6 +29,8 @@ struct Traits {
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
     static constexpr bool kByLength = kWalks && kFmhaSm90ByLength;
+    static constexpr bool kAsksEarly = kByLength && kPaged;         // for the row tile behind a short one
+    static constexpr int kPlaces = kAsksEarly ? 4 : 2;              // that are told, and may not be read yet
     static constexpr bool kBalances = kByLength && FMHA_ROWS == 0;  // splits; other shapes that walk have none
     // Tails of V have a warp that clears them, so that the producer loads what is next meanwhile: with packed sequences
     // most row tiles have one.
@@ -91,9 +93,9 @@ struct Traits {
     static constexpr int kNextFree = kNextFull + 1;                   // and the one behind it may be looked for
     static constexpr int kBarriers = kNextFull + (kByLength ? 2 : 0);
     static constexpr int kSmemTails = kSmemBarriers + 8 * kBarriers;     // two words, of tails to clear
-    static constexpr int kSmemPlaces = (kSmemTails + 8 + 15) / 16 * 16;  // two, of row tiles
+    static constexpr int kSmemPlaces = (kSmemTails + 8 + 15) / 16 * 16;  // of row tiles
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
-    static_assert(1024 + kSmemPlaces + (kWalks ? 64 : 0) <= kSharedBytes, "launch.h says another size");
+    static_assert(1024 + kSmemPlaces + (kWalks ? 32 * kPlaces : 0) <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
                   "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
@@ -134,7 +136,7 @@ struct SharedMap {
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t told() const { return barrier(T::kTold); }
-    __device__ uint32_t place(int slot) const { return base + T::kSmemPlaces + 32 * slot; }
+    __device__ uint32_t place(int turn) const { return base + T::kSmemPlaces + 32 * (unsigned(turn) % T::kPlaces); }
     __device__ uint32_t next_full() const { return barrier(T::kNextFull); }
     __device__ uint32_t next_free() const { return barrier(T::kNextFree); }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
@@ -362,11 +364,11 @@ struct Place {
     // What `tell` has left. By the whole warp, of which one lane reads: the words are written anew once that lane has
     // said by an arrival that they are read, and racecheck knows no order from another lane's read over __syncwarp to
     // it.
-    __device__ Place(const FmhaParams& params, const SharedMap<T>& map, int slot) : width(1), x(0), rank(0), height(1) {
+    __device__ Place(const FmhaParams& params, const SharedMap<T>& map, int turn) : width(1), x(0), rank(0), height(1) {
         uint32_t words[8] = {};
         if (threadIdx.x % 32 == 0) {
-            ptx::load_shared(map.place(slot), *reinterpret_cast<uint32_t (*)[4]>(words));
-            ptx::load_shared(map.place(slot) + 16, *reinterpret_cast<uint32_t (*)[4]>(words + 4));
+            ptx::load_shared(map.place(turn), *reinterpret_cast<uint32_t (*)[4]>(words));
+            ptx::load_shared(map.place(turn) + 16, *reinterpret_cast<uint32_t (*)[4]>(words + 4));
         }
         int* const fields[] = {&batch, &part, &length, &offset, &own, &own_end, &dense, &dense_end};
 #pragma unroll
@@ -380,9 +382,9 @@ struct Place {
 
     // For the CTA's other warps, by one thread. Two slots take turns: the next place is found before the consumers have
     // read the one before.
-    __device__ void tell(const SharedMap<T>& map, int slot) const {
-        ptx::store_shared_v4(map.place(slot), uint32_t(batch), uint32_t(part), uint32_t(length), uint32_t(offset));
-        ptx::store_shared_v4(map.place(slot) + 16, uint32_t(own), uint32_t(own_end), uint32_t(dense),
+    __device__ void tell(const SharedMap<T>& map, int turn) const {
+        ptx::store_shared_v4(map.place(turn), uint32_t(batch), uint32_t(part), uint32_t(length), uint32_t(offset));
+        ptx::store_shared_v4(map.place(turn) + 16, uint32_t(own), uint32_t(own_end), uint32_t(dense),
                              uint32_t(dense_end));
     }
 
