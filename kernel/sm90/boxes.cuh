@@ -2,17 +2,36 @@
 #pragma once
 
 #include "common/pages.cuh"
+#include "common/ptx/tma.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
 
 namespace fmha::sm90 {
+
+// Where CTAs walk, other row tiles read K and V again, and Q is read once: the L2 is told so. Without it 5 to 14 us are
+// lost behind a kernel of FlashAttention-3, which tells it the same. At head_dim 64 it gains nothing, and producers of
+// narrow row tiles at 256 have no register for it.
+constexpr bool kSaysWhatLasts =
+    kFmhaSm90Walks && (FMHA_HEAD_DIM == 128 || (FMHA_HEAD_DIM == 256 && fmha_sm90_launch(256).rows > 64));
+
+// The box of K or V at (column, row) of a head, in a batch entry or a page.
+__device__ __forceinline__ void load_box(const FmhaTensorMap& map, uint32_t destination, uint32_t barrier, int column,
+                                         int row, int kv_head, int entry) {
+    if constexpr (kSaysWhatLasts) {
+        ptx::tma_load_4d(destination, map, barrier, column, row, kv_head, entry, ptx::policy_evict_last());
+    } else {
+        ptx::tma_tile_4d(destination, map, barrier, column, row, kv_head, entry);
+    }
+}
 
 // The box of K or V of a plane at (column, key). Which plane a number means takes a division, which is for once a row
 // tile: the producer has no time for one a box.
 __device__ __forceinline__ void load_box(const FmhaParams& params, const FmhaTensorMap& map, uint32_t destination,
                                          uint32_t barrier, int column, int key, Plane plane) {
     if constexpr (kKvHeads) {
-        ptx::tma_tile_4d(destination, map, barrier, column, key, plane.kv_head, plane.entry);
+        load_box(map, destination, barrier, column, key, plane.kv_head, plane.entry);
+    } else if constexpr (kSaysWhatLasts) {
+        ptx::tma_load_3d(destination, map, barrier, column, key, plane.entry, ptx::policy_evict_last());
     } else {
         ptx::tma_tile_3d(destination, map, barrier, column, key, plane.entry);
     }
@@ -55,7 +74,7 @@ struct BoxLoader {
     __device__ void load(const FmhaTensorMap& map, uint32_t destination, uint32_t barrier, int unit, BoxPlace place) {
         if constexpr (T::kBoxes == 1) {
             if (first() < T::kKeys) {
-                ptx::tma_tile_4d(destination + first() * 128, map, barrier, unit * 64, place.row, kv_head, place.page);
+                load_box(map, destination + first() * 128, barrier, unit * 64, place.row, kv_head, place.page);
             }
         } else {
             int lane = 0;
@@ -66,8 +85,8 @@ struct BoxLoader {
                 if (ptx::elect_one()) {
 #pragma unroll
                     for (int position = 0; position < T::kBoxes; ++position) {
-                        ptx::tma_tile_4d(destination + position * T::kBoxBytes + key * 128, map, barrier,
-                                         (unit * T::kBoxes + position) * 64, row, kv_head, page);
+                        load_box(map, destination + position * T::kBoxBytes + key * 128, barrier,
+                                 (unit * T::kBoxes + position) * 64, row, kv_head, page);
                     }
                 }
             }
@@ -106,7 +125,12 @@ struct QueryBoxes {
         const uint32_t barrier = shared.query_full();
         if constexpr (kKvHeads) {
             for_each([&](int box, int row, int x, int y, int z, int w, int u) {
-                ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, barrier, x, y, z, w, u);
+                if constexpr (kSaysWhatLasts) {
+                    ptx::tma_load_5d(shared.query(box) + row * 128, params.q, barrier, x, y, z, w, u,
+                                     ptx::policy_evict_first());
+                } else {
+                    ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, barrier, x, y, z, w, u);
+                }
             });
         } else if (ptx::elect_one()) {
 #pragma unroll

@@ -1,5 +1,4 @@
-// TMA forms that only this kernel needs: without a cache policy (what is read once in decode is shared in prefill),
-// multicast to a cluster, and single rows.
+// TMA forms that only this kernel needs: without a cache policy, multicast to a cluster, and single rows.
 #pragma once
 
 #include <stdint.h>
