@@ -22,7 +22,7 @@ from fmha.harness import project
 from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
-from fmha.harness.worker.choice import ARCH, balance_of, few_queries, narrow, splits_of
+from fmha.harness.worker.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.worker.devices import calls
@@ -397,17 +397,22 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str, b
             splits=splits,
             p_path=p_path,
             merge="balanced" if balanced else "auto",
-            rows=params.sm90_launch(call.head_dim).rows if _narrow(arch, call, splits) else 0,
         ),
         arch,
+        _rows_of_packed(call) if arch == ARCH and splits == 1 else None,
     )
     if isinstance(chosen, str):
         raise NotImplementedError(chosen)
     return chosen
 
 
-def _narrow(arch: str, call: Call, splits: int) -> bool:
-    return arch == ARCH and splits == 1 and call.total_q is not None and narrow(call, call.total_q)
+def _rows_of_packed(call: Call) -> int | None:
+    """What choice has of a call with packed queries."""
+    if call.total_q is None:
+        return None
+    keys = call.batch * call.s_k if call.total_k is None else call.total_k
+    windowed = call.window_left is not None or call.window_right is not None
+    return rows_of_packed(call, call.total_q, keys, windowed)
 
 
 def _entries(call: Call) -> int:

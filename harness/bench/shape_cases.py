@@ -57,6 +57,10 @@ def _heads() -> Iterator[Configuration]:
         wide = Configuration(head_dim, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, mask="causal", output="bf16")
         yield replace(wide, kv_lens="ragged")
     yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, kv_lens="ragged", sink="finite")
+    for head_dim in (128, 256):
+        narrow = Configuration(head_dim, 39, 20, batch=14, heads=25, kv_heads=5, rows=64, mask="causal", output="bf16")
+        yield replace(narrow, kv_lens="ragged")
+        yield replace(narrow, batch=40, s_k=150, sink="mixed", layout="fused")
 
 
 def _scattered() -> Iterator[Configuration]:
@@ -79,6 +83,14 @@ def _scattered() -> Iterator[Configuration]:
         walked = Configuration(head_dim, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, output="bf16")
         yield replace(walked, batch=34, mask="causal", **both)
         yield replace(walked, s_k=150, kv_lens="ragged", page_size=16)
+    for head_dim in (128, 256):
+        narrow = Configuration(head_dim, 37, 300, batch=2, heads=12, kv_heads=2, rows=64, output="bf16")
+        yield replace(narrow, mask="causal", kv_lens="ragged", page_size=16, sink="finite")
+        yield replace(narrow, mask="window", window=20, query_offsets="mixed", page_size=256, data="extreme")
+        yield replace(narrow, batch=3, mask="causal", sink="mixed", **both)
+        walked = Configuration(head_dim, 39, 20, batch=34, heads=25, kv_heads=5, rows=64, output="bf16", **both)
+        yield walked
+        yield replace(walked, mask="causal", s_k=200)
 
 
 def _balanced() -> Iterator[Configuration]:

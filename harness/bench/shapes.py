@@ -43,6 +43,7 @@ class Shape:
             slots=self.slots,
             dense_slots=self.slots,
             overlap=self.overlap,
+            dense_overlap=self.overlap,
             registers=self.registers,
             heads_registers=self.registers,
             ctas_per_sm=self.ctas_per_sm,
@@ -97,7 +98,8 @@ def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
     """What the harness launches: the head_dim's own shape, or that of `rows`."""
     launch = SM90_SHAPES[head_dim, rows]
     found = asdict(launch) | {"slots": launch.slots_of(kind), "registers": launch.registers_of(kind)}
-    del found["dense_slots"], found["heads_registers"]
+    found["overlap"] = launch.overlap_of(kind)
+    del found["dense_slots"], found["dense_overlap"], found["heads_registers"]
     return Shape(boxes=found.pop("boxes_per_unit"), head_dim=head_dim, kind=kind, **found)
 
 

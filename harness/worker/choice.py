@@ -6,6 +6,7 @@ where it was measured (docs/understand/hopper.md, "Which shape") and little beyo
 - *Wide*, 192 rows at head_dim 64 and 128, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are
   not for long tiles, which take them in boxes of 16.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
+- *Narrow*, of the same figures but that CTAs walk, at 128 and 256, or the own shape at 64: short sequences.
 - *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
 - *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
   draw row tiles end together.
@@ -14,6 +15,7 @@ where it was measured (docs/understand/hopper.md, "Which shape") and little beyo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -33,6 +35,8 @@ MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
+NARROW_PACE: Final = 1.1  # likewise of narrow row tiles at 128
+NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, for planes of as many rows as one has, or fewer
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
@@ -42,9 +46,15 @@ RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by mos
 UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
 FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
 SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
-MISSING_QUERIES: Final = 0.1  # of all that there were if each batch entry had as many as the longest
-MISSING_ROWS: Final = 600 * 128  # of all heads
-NARROW_ROWS: Final = 100  # of a plane in the mean, at head_dim 64: with fewer a wide CTA is idle for the most part
+# Of the queries that there were if each batch entry had as many as the longest, and row tiles of 128 rows of all heads:
+# where so many are missing, those that there are are looked for.
+MISSING: Final = {0.1: 600, 0.4: 450, 0.75: 250}
+# Where queries are packed: what a key takes, by the shape; and narrow row tiles are taken of planes of fewer rows than
+# so many in the mean.
+PACKED_PACE: Final = {64: {0: 1.0, 192: 1.15}, 128: {0: 1.0, 192: 1.3, 64: 1.1}, 256: {0: 1.0, 128: 0.95, 64: 1.4}}
+NARROW_ROWS: Final = {128: 250, 256: 64}
+SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
+ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
@@ -78,13 +88,16 @@ class Sizes(Protocol):
     def kv_heads(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True, narrow: bool = False) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. `short` and `narrow`: whether there are kernels of that
+    shape."""
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    if splits == 1 and _is_wide(arch, sizes, windowed):
-        return WIDE_ROWS
-    return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
+    if splits > 1:
+        return 0
+    wide = _is_wide(arch, sizes, windowed)
+    rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes) else 0
+    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed) else rows
 
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
@@ -144,14 +157,34 @@ def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
 def few_queries(sizes: Sizes, total: int) -> bool:
     """Whether batch entries, of `t` packed queries at most and `total` together, have so few that looking for their row
     tiles takes less time than passing over those that are not there."""
-    missing = sizes.batch * sizes.t - total
-    return missing >= MISSING_QUERIES * sizes.batch * sizes.t and missing * sizes.heads >= MISSING_ROWS
+    missing, of_all = sizes.batch * sizes.t - total, sizes.batch * sizes.t
+    return any(missing >= share * of_all and missing * sizes.heads >= 128 * tiles for share, tiles in MISSING.items())
 
 
-def narrow(sizes: Sizes, total: int) -> bool:
-    """Whether planes of `total` packed queries together have so few rows that wide row tiles are not for them, however
-    many the longest one has."""
-    return sizes.head_dim == 64 and total * sizes.heads < NARROW_ROWS * sizes.batch * sizes.kv_heads
+def rows_of_packed(sizes: Sizes, queries: int, keys: int, windowed: bool) -> int:
+    """As rows_of_cta, without splits, where queries are packed: batch entries have `t` of them and `s_k` keys at most,
+    and so many together."""
+    head_dim, planes = sizes.head_dim, sizes.batch * sizes.kv_heads
+    if head_dim not in PACKED_PACE:
+        return 0
+    heads = sizes.heads // sizes.kv_heads
+    if queries * sizes.heads < NARROW_ROWS.get(head_dim, 0) * planes:
+        return SHORT_ROWS
+    known = [(sizes.t, sizes.s_k, sizes.kv_heads)]
+    if sizes.batch > 1:
+        rest = max(queries - sizes.t, sizes.batch - 1) / (sizes.batch - 1)
+        spread = SPREAD if sizes.t > ALIKE * queries / sizes.batch else (1.0,)
+        for share in spread:
+            t = min(max(round(share * rest), 1), sizes.t)
+            known.append(
+                (t, min(max(round(t * keys / queries), 1), sizes.s_k), (planes - sizes.kv_heads) / len(spread))
+            )
+
+    def time_of(rows: int) -> float:
+        pace = PACKED_PACE[head_dim][rows] * (1 if _takes_boxes(sizes, rows) else SMALL_BOXES)
+        return pace * _drawn(head_dim, rows, heads, known, windowed)
+
+    return min(PACKED_PACE[head_dim], key=time_of)
 
 
 def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:
@@ -218,18 +251,45 @@ def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
     return pace * _drawn_keys(sizes, WIDE_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
 
 
+def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool) -> bool:
+    """Whether narrow row tiles are done sooner than those of the shape that rows_of_cta calls `rows`. One alone on its
+    multiprocessor takes no longer for a key."""
+    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_KEYS:
+        return False
+    all_rows = sizes.t * sizes.heads
+    if all_rows <= SHORT_ROWS or sizes.head_dim == 256:
+        return all_rows <= SHORT_ROWS and sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+    alone = -(-all_rows // SHORT_ROWS) * sizes.batch <= 2 * MULTIPROCESSORS
+    pace = (1 if alone else NARROW_PACE) / (WIDE_PACE[128] if rows == WIDE_ROWS else 1)
+    return pace * _drawn_keys(sizes, SHORT_ROWS, windowed) <= _drawn_keys(sizes, rows, windowed)
+
+
 def _drawn_keys(sizes: Sizes, rows: int, windowed: bool) -> float:
+    """_drawn of batch entries that all have `t` queries and `s_k` keys."""
+    return _drawn(sizes.head_dim, rows, sizes.heads, [(sizes.t, sizes.s_k, sizes.batch)], windowed)
+
+
+def _drawn(head_dim: int, rows: int, heads: int, planes: Sequence[tuple[int, int, float]], windowed: bool) -> float:
     """How many keys' time passes until CTAs, as many as the GPU holds, have drawn all row tiles of the shape of `rows`
-    and are done. A window is taken for a causal one. The last row tiles drawn are the shortest, which is what CTAs of
-    the last turn that have none are idle for. No launch is shorter than its longest row tile."""
-    shape, all_rows = sm90_launch(sizes.head_dim, rows), sizes.t * sizes.heads
-    last = range(all_rows, 0, -shape.rows)  # behind the last row of each
-    if windowed and shape.rows <= shape.keys:  # as Walk::from_end of kernel/sm90/traits.cuh, the last one lacks rows
-        last = range(min(shape.rows, all_rows), all_rows + shape.rows, shape.rows)
-    hidden = [sizes.t - -(-min(end, all_rows) // sizes.heads) if windowed else 0 for end in last]
-    keys = [-(-max(sizes.s_k - later, 1) // shape.keys) * shape.keys + ROW_TILE for later in hidden]
-    turns = len(keys) * sizes.batch / (MULTIPROCESSORS * shape.ctas_per_sm)
-    return max(*keys, turns * sum(keys) / len(keys) + (math.ceil(turns) - turns) * min(keys))
+    and are done. `planes`: queries, keys, and how many have so many. A window is taken for a causal one. The last row
+    tiles drawn are the shortest, which is what CTAs of the last turn that have none are idle for. No launch is shorter
+    than its longest row tile."""
+    shape = sm90_launch(head_dim, rows)
+    each = []  # keys of a row tile, and how many have so many
+    for t, s_k, count in planes:
+        all_rows = t * heads
+        last = range(all_rows, 0, -shape.rows)  # behind the last row of each
+        if (
+            windowed and shape.rows <= shape.keys
+        ):  # as Walk::from_end of kernel/sm90/traits.cuh, the last one lacks rows
+            last = range(min(shape.rows, all_rows), all_rows + shape.rows, shape.rows)
+        for end in last:
+            hidden = t - -(-min(end, all_rows) // heads) if windowed else 0
+            each.append((-(-max(s_k - hidden, 1) // shape.keys) * shape.keys + ROW_TILE, count))
+    turns = sum(count for _, count in each) / (MULTIPROCESSORS * shape.ctas_per_sm)
+    drawn = sum(keys * count for keys, count in each) / (MULTIPROCESSORS * shape.ctas_per_sm)
+    keys = [keys for keys, _ in each]
+    return max(*keys, drawn + (math.ceil(turns) - turns) * min(keys))
 
 
 def _takes_boxes(sizes: Sizes, rows: int) -> bool:

@@ -195,6 +195,7 @@ class Sm90Launch:
     slots: int
     dense_slots: int
     overlap: bool
+    dense_overlap: bool
     registers: int
     heads_registers: int
     ctas_per_sm: int
@@ -207,6 +208,10 @@ class Sm90Launch:
     def slots_of(self, kind: str) -> int:
         """fmha_sm90_slots: of the ring of a kernel of SM90_KINDS."""
         return self.dense_slots if kind == "dense" else self.slots
+
+    def overlap_of(self, kind: str) -> bool:
+        """fmha_sm90_overlap: of a kernel of SM90_KINDS."""
+        return self.dense_overlap if kind == "dense" else self.overlap
 
     def registers_of(self, kind: str) -> int:
         """Of a consumer thread of a kernel of SM90_KINDS for one K/V head."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmha.harness.worker import choice
-from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, sm90_shape, sm100_shape
+from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape, sm100_shape
 from fmha.harness.worker.protocol import Configuration, PPath, Variant
+
+# The shapes of sm_90a whose CTAs walk from row tile to row tile, or of which one divides head_dim.
+_DENSE = tuple(made for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS or SM90_SHAPES[made].dense_overlap)
 
 
 def _sm100(head_dim: int, p_path: PPath) -> Variant:
@@ -70,29 +73,30 @@ VARIANTS: tuple[Variant, ...] = (
     _sm100(512, "tmem"),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
-    *(sm90_variant(*made, "dense", by_head=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
+    *(sm90_variant(*made, "dense", by_head=True) for made in _DENSE),
     # Likewise what knows pages and packed sequences, whose producer looks up where each box lies.
-    *(sm90_variant(*made, "dense", paged=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
+    *(sm90_variant(*made, "dense", paged=True) for made in _DENSE),
     # And what orders its work by lengths: row tiles of packed queries, and balanced splits, which other shapes than a
     # head_dim's own have none of.
     *(
         sm90_variant(head_dim, rows, "dense", by_head=True, paged=paged, by_length=True)
         for paged in (False, True)
-        for head_dim, rows in SM90_KERNELS
-        if head_dim < 512 and rows != choice.SHORT_ROWS and (paged or not rows)
+        for head_dim, rows in _DENSE
+        if head_dim < 512 and (paged or not rows)
     ),
 )
 
 
-def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
-    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet."""
+def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: int | None = None) -> Variant | str:
+    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet. `by_rule`
+    is what a rule that knows more has in the place of choice.rows_of_cta."""
     variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
     if not variants:
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
     by_head = arch == choice.ARCH and configuration.by_head
     paged = arch == choice.ARCH and configuration.scattered
     if arch == choice.ARCH and _by_length(configuration):
-        return _ordering(configuration, variants)
+        return _ordering(configuration, variants, by_rule)
     fitting = [
         variant
         for variant in variants
@@ -106,7 +110,10 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    by_rule = choice.rows_of_cta(arch, configuration.planes, splits, configuration.mask != "none", short=not by_head)
+    windowed = configuration.mask != "none"
+    narrow = by_head and configuration.packed not in ("q", "both")
+    if by_rule is None:
+        by_rule = choice.rows_of_cta(arch, configuration.planes, splits, windowed, short=not by_head, narrow=narrow)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
@@ -116,7 +123,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     if arch != choice.ARCH:
         return chosen
     in_cluster = merges_in_cluster(configuration, arch)
-    kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
+    kind = choice.kind_of(configuration, splits, windowed, in_cluster)
     alike = {kind_of(item): item for item in right if rows_define(item) == rows_define(chosen)}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
     of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
@@ -130,10 +137,11 @@ def _by_length(configuration: Configuration) -> bool:
     return configuration.merge == "balanced" or ragged
 
 
-def _ordering(configuration: Configuration, variants: Sequence[Variant]) -> Variant | str:
+def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule: int | None) -> Variant | str:
     """Of `variants` the one that orders its work by lengths. Shapes of their own have no balanced splits."""
     balanced, own = configuration.merge == "balanced", configuration.t * configuration.planes.heads
-    by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", short=False)
+    if by_rule is None:
+        by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", short=False)
     rows = configuration.rows or (0 if balanced else by_rule)
     right = [
         variant
@@ -145,7 +153,8 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant]) -> Vari
         and not (balanced and (rows_define(variant) or own > variant.shape.rows))
     ]
     if not right:
-        return f"no kernel for head_dim {configuration.head_dim} orders {own} rows by lengths on {choice.ARCH} yet"
+        of = f"with {rows} rows a CTA " if rows else f"of {own} rows a plane " if balanced else ""
+        return f"no kernel for head_dim {configuration.head_dim} {of}orders its work by lengths on {choice.ARCH} yet"
     return next((variant for variant in right if rows_define(variant) == rows), right[0])
 
 

@@ -28,7 +28,8 @@ struct FmhaSm90Launch {
     int32_t boxes_per_unit;   // 64-element boxes of one slot of the ring
     int32_t slots;            // of the ring that K and V share, or of both: a column group has one of its own
     int32_t dense_slots;      // likewise of a dense kernel; with a slot less than fit those at 64 and 128 are faster
-    bool overlap;             // a warpgroup multiplies P V beside the softmax of its next tile
+    bool overlap;             // a warpgroup multiplies P V beside the softmax of its next tile,
+    bool dense_overlap;       // likewise of a dense kernel
     int32_t registers;        // of a consumer thread,
     int32_t heads_registers;  // or beside a producer that knows K/V heads or lists and needs more
     int32_t ctas_per_sm;
@@ -87,6 +88,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t, int32_t = FMHA_ROWS) {
             .slots = FMHA_SM90_SLOTS,
             .dense_slots = FMHA_SM90_SLOTS,
             .overlap = FMHA_SM90_OVERLAP,
+            .dense_overlap = FMHA_SM90_OVERLAP,
             .registers = FMHA_SM90_REGISTERS,
             .heads_registers = FMHA_SM90_REGISTERS,
             .ctas_per_sm = FMHA_SM90_CTAS};
@@ -101,6 +103,11 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) 
 constexpr int32_t fmha_sm90_slots(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
     return kind == kFmhaSm90Dense ? launch.dense_slots : launch.slots;
+}
+
+constexpr bool fmha_sm90_overlap(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
+    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
+    return kind == kFmhaSm90Dense ? launch.dense_overlap : launch.overlap;
 }
 
 // Of a consumer thread, in a kernel for one K/V head or for several.

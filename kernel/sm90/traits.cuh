@@ -24,7 +24,7 @@ struct Traits {
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = fmha_sm90_slots(HeadDim);
-    static constexpr bool kOverlap = kLaunch.overlap;
+    static constexpr bool kOverlap = fmha_sm90_overlap(HeadDim);
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored

@@ -131,8 +131,8 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
             for (int i = 1; i < count; i += 3) {
                 const int d = std::atoi(given[i]), rows = std::atoi(given[i + 1]), kind = std::atoi(given[i + 2]);
                 const FmhaSm90Launch l = fmha_sm90_launch(d, rows);
-                std::printf("%d %d %d %d %d %d %d %d %d %d %d\\n", l.rows, l.keys, l.row_groups,
-                            l.column_groups, l.boxes_per_unit, fmha_sm90_slots(d, rows, kind), l.overlap,
+                std::printf("%d %d %d %d %d %d %d %d %d %d %d\\n", l.rows, l.keys, l.row_groups, l.column_groups,
+                            l.boxes_per_unit, fmha_sm90_slots(d, rows, kind), fmha_sm90_overlap(d, rows, kind),
                             fmha_sm90_registers(d, rows, kind), l.ctas_per_sm, fmha_sm90_threads(d, rows),
                             fmha_sm90_shared_bytes(d, rows, kind));
             }
