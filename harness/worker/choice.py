@@ -170,7 +170,7 @@ def rows_of_packed(sizes: Sizes, queries: int, keys: int, windowed: bool) -> int
     heads = sizes.heads // sizes.kv_heads
     if queries * sizes.heads < NARROW_ROWS.get(head_dim, 0) * planes:
         return SHORT_ROWS
-    known = [(sizes.t, sizes.s_k, sizes.kv_heads)]
+    known: list[tuple[int, int, float]] = [(sizes.t, sizes.s_k, sizes.kv_heads)]
     if sizes.batch > 1:
         rest = max(queries - sizes.t, sizes.batch - 1) / (sizes.batch - 1)
         spread = SPREAD if sizes.t > ALIKE * queries / sizes.batch else (1.0,)
