@@ -6,7 +6,7 @@ where it was measured (docs/understand/hopper.md, "Which shape") and little beyo
 - *Wide*, 192 rows at head_dim 64 and 128, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are
   not for long tiles, which take them in boxes of 16.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
-- *Narrow*, of the same figures but that CTAs walk, at 128 and 256, or the own shape at 64: short sequences.
+- *Narrow*, of the same figures but that CTAs walk, at 128 and 256: short sequences.
 - *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
 - *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
   draw row tiles end together.
@@ -36,7 +36,7 @@ MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge 
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
 NARROW_PACE: Final = 1.1  # likewise of narrow row tiles at 128
-NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, for planes of as many rows as one has, or fewer
+NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one of them holds
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
@@ -176,9 +176,8 @@ def rows_of_packed(sizes: Sizes, queries: int, keys: int, windowed: bool) -> int
         spread = SPREAD if sizes.t > ALIKE * queries / sizes.batch else (1.0,)
         for share in spread:
             t = min(max(round(share * rest), 1), sizes.t)
-            known.append(
-                (t, min(max(round(t * keys / queries), 1), sizes.s_k), (planes - sizes.kv_heads) / len(spread))
-            )
+            s_k = min(max(round(t * keys / max(queries, 1)), 1), sizes.s_k)
+            known.append((t, s_k, (planes - sizes.kv_heads) / len(spread)))
 
     def time_of(rows: int) -> float:
         pace = PACKED_PACE[head_dim][rows] * (1 if _takes_boxes(sizes, rows) else SMALL_BOXES)
@@ -279,9 +278,7 @@ def _drawn(head_dim: int, rows: int, heads: int, planes: Sequence[tuple[int, int
     for t, s_k, count in planes:
         all_rows = t * heads
         last = range(all_rows, 0, -shape.rows)  # behind the last row of each
-        if (
-            windowed and shape.rows <= shape.keys
-        ):  # as Walk::from_end of kernel/sm90/traits.cuh, the last one lacks rows
+        if windowed and shape.rows <= shape.keys:  # the last one lacks rows: Walk::from_end of kernel/sm90/traits.cuh
             last = range(min(shape.rows, all_rows), all_rows + shape.rows, shape.rows)
         for end in last:
             hidden = t - -(-min(end, all_rows) // heads) if windowed else 0

@@ -380,7 +380,7 @@ struct Place {
         shared_end = own_end;
     }
 
-    // For the CTA's other warps, by one thread. Two slots take turns: the next place is found before the consumers have
+    // For the CTA's other warps, by one thread. Slots take turns: the next place is found before the consumers have
     // read the one before.
     __device__ void tell(const SharedMap<T>& map, int turn) const {
         ptx::store_shared_v4(map.place(turn), uint32_t(batch), uint32_t(part), uint32_t(length), uint32_t(offset));

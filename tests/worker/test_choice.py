@@ -231,6 +231,8 @@ def test_where_row_tiles_of_packed_queries_are_looked_for(
         (256, 16, 16, 640, 128),
         (256, 16, 16, 19000, 128),  # longer tiles
         (512, 16, 16, 10, 0),
+        (64, 16, 16, 0, 192),
+        (128, 16, 16, 0, 64),
     ],
 )
 def test_which_shape_packed_queries_take(head_dim: int, heads: int, kv_heads: int, total: int, rows: int) -> None:
