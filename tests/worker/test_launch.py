@@ -157,7 +157,8 @@ def test_a_box_of_queries(rows, heads, hopper, blackwell):
 @pytest.mark.parametrize(
     ("configuration", "rows", "grid"),
     [
-        (Configuration(128, 43, 20, heads=9, kv_heads=3, batch=2), 126, (2, 1, 6)),
+        (Configuration(128, 43, 20, heads=9, kv_heads=3, batch=2), 63, (3, 1, 6)),
+        (Configuration(128, 43, 20, heads=9, kv_heads=3, batch=2, rows=128), 126, (2, 1, 6)),
         (Configuration(64, 25, 200, heads=10, kv_heads=2, batch=2, splits=3), 60, (3, 3, 4)),
         (Configuration(64, 5, 65, heads=80, layout="fused"), 64, (7, 1, 1)),  # 80 rows a query, boxes of 16
         (Configuration(64, 39, 20, heads=25, kv_heads=5, batch=14, rows=192), 190, (132, 1, 1)),  # 140 row tiles, drawn
