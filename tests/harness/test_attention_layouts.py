@@ -298,20 +298,21 @@ def test_a_block_table_with_room_for_more_keys_than_kernels_count_is_refused() -
 
 
 @pytest.mark.parametrize(
-    ("total_q", "chosen"),
+    ("total_q", "longest", "chosen"),
     [
-        (32 * 3418, "sm90_hd128_rows192_dense_paged"),
-        (10021, "sm90_hd128_dense_paged_lengths"),  # three times the longest: 192 rows would have four turns, 128 five
+        (32 * 3418, 3418, "sm90_hd128_rows192_dense_paged"),
+        (10021, 3418, "sm90_hd128_rows192_dense_paged_lengths"),
+        (882, 200, "sm90_hd128_rows64_dense_paged_lengths"),  # 220 rows an entry in the mean
     ],
 )
-def test_packed_queries_count_as_many_entries_as_would_be_of_the_longest(
-    total_q: int, chosen: str, monkeypatch: pytest.MonkeyPatch
+def test_which_kernel_packed_queries_take(
+    total_q: int, longest: int, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fmha.harness.attention.EMULATED", "sm_90a")
-    offsets = torch.arange(33, dtype=torch.int32) * ((total_q - 3418) // 31)
+    offsets = torch.arange(33, dtype=torch.int32) * ((total_q - longest) // 31)
     offsets[-1] = total_q
     q = torch.empty(total_q, 8, 128, dtype=torch.bfloat16)
     k = torch.empty(total_q, 1, 128, dtype=torch.bfloat16)
-    longest: Call = {"max_seqlen_q": 3418, "max_seqlen_k": 3418}
-    planned = plan(q, k, k.clone(), cu_seqlens_q=offsets, cu_seqlens_k=offsets, splits=1, **longest)
+    sizes: Call = {"max_seqlen_q": longest, "max_seqlen_k": longest}
+    planned = plan(q, k, k.clone(), cu_seqlens_q=offsets, cu_seqlens_k=offsets, splits=1, **sizes)
     assert planned.variant.name == chosen
