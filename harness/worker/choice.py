@@ -35,9 +35,9 @@ MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
-NARROW_PACE: Final = 1.1  # likewise of narrow row tiles at 128
-NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one of them holds
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
+NARROW_PACE: Final = 1.1  # what a key of narrow row tiles takes at 128, likewise
+NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one narrow row tile holds
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
@@ -157,7 +157,8 @@ def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
 def few_queries(sizes: Sizes, total: int) -> bool:
     """Whether batch entries, of `t` packed queries at most and `total` together, have so few that looking for their row
     tiles takes less time than passing over those that are not there."""
-    missing, of_all = sizes.batch * sizes.t - total, sizes.batch * sizes.t
+    of_all = sizes.batch * sizes.t
+    missing = of_all - total
     return any(missing >= share * of_all and missing * sizes.heads >= 128 * tiles for share, tiles in MISSING.items())
 
 
@@ -256,8 +257,10 @@ def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool) -> bool:
     if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_KEYS:
         return False
     all_rows = sizes.t * sizes.heads
-    if all_rows <= SHORT_ROWS or sizes.head_dim == 256:
-        return all_rows <= SHORT_ROWS and sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+    if all_rows <= SHORT_ROWS:
+        return sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+    if sizes.head_dim == 256:
+        return False
     alone = -(-all_rows // SHORT_ROWS) * sizes.batch <= 2 * MULTIPROCESSORS
     pace = (1 if alone else NARROW_PACE) / (WIDE_PACE[128] if rows == WIDE_ROWS else 1)
     return pace * _drawn_keys(sizes, SHORT_ROWS, windowed) <= _drawn_keys(sizes, rows, windowed)
