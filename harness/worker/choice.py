@@ -274,8 +274,9 @@ def _drawn_keys(sizes: Sizes, rows: int, windowed: bool) -> float:
 def _drawn(head_dim: int, rows: int, heads: int, planes: Sequence[tuple[int, int, float]], windowed: bool) -> float:
     """How many keys' time passes until CTAs, as many as the GPU holds, have drawn all row tiles of the shape of `rows`
     and are done. `planes`: queries, keys, and how many have so many. A window is taken for a causal one. The last row
-    tiles drawn are the shortest, which is what CTAs of the last turn that have none are idle for. No launch is shorter
-    than its longest row tile."""
+    tiles drawn are the shortest, which is what CTAs of the last turn that have none are idle for. No launch is
+    shorter than its longest row tile nor, without a mask, where those of so many keys or more are more than CTAs, than
+    as many of them as one CTA has."""
     shape = sm90_launch(head_dim, rows)
     each = []  # keys of a row tile, and how many have so many
     for t, s_k, count in planes:
@@ -286,10 +287,14 @@ def _drawn(head_dim: int, rows: int, heads: int, planes: Sequence[tuple[int, int
         for end in last:
             hidden = t - -(-min(end, all_rows) // heads) if windowed else 0
             each.append((-(-max(s_k - hidden, 1) // shape.keys) * shape.keys + ROW_TILE, count))
-    turns = sum(count for _, count in each) / (MULTIPROCESSORS * shape.ctas_per_sm)
-    drawn = sum(keys * count for keys, count in each) / (MULTIPROCESSORS * shape.ctas_per_sm)
-    keys = [keys for keys, _ in each]
-    return max(*keys, drawn + (math.ceil(turns) - turns) * min(keys))
+    slots = MULTIPROCESSORS * shape.ctas_per_sm
+    before = total = least = 0.0
+    for keys, count in sorted(each, reverse=True):
+        before += count
+        total += keys * count
+        least = max(least, (1 if windowed else math.ceil(before / slots)) * keys)
+    turns = before / slots
+    return max(least, total / slots + (math.ceil(turns) - turns) * min(each)[0])
 
 
 def _takes_boxes(sizes: Sizes, rows: int) -> bool:

@@ -16,6 +16,8 @@
 
 namespace fmha::sm90 {
 
+constexpr int kPasses = 3;  // over all entries without a mask, each of those with fewer keys than the ones before
+
 // How far a CTA has come. All of it by the whole warp. Of a group of more batch entries than a warp has lanes as many
 // are looked through at a time, and what is left of it is the next group.
 struct PackedOrder {
@@ -24,6 +26,7 @@ struct PackedOrder {
     int first = 0;        // plane of the group that the CTA is at
     int passed = 0;       // row tiles before it and, of it, those at height `level` and above
     int level = INT_MAX;  // a plane's row tile 0 has height 1
+    int pass = 0;
     int all = INT_MAX;    // row tiles, if they were counted
 
     // Row tiles of `rows` rows that each plane of a batch entry has.
@@ -41,17 +44,34 @@ struct PackedOrder {
         all = __reduce_add_sync(0xffffffffu, tiles) * params.kv_heads;
     }
 
+    // The pass in which an entry without a mask comes: the first if it has more than half of the keys that any may
+    // have, the second with more than a quarter.
+    static __device__ int pass_of(const FmhaParams& params, int entry) {
+        const unsigned keys = keys_of(params, entry), most = params.s_k;
+        return keys > most / 2 ? 0 : keys > most / 4 ? 1 : kPasses - 1;
+    }
+
     // Row tile `index` of `rows` rows, if there are so many. Under a mask those of a group come by their height, the
-    // highest first; else one plane after the other.
+    // highest first; else one plane after the other, and long ones first: a row tile that is drawn late is to be short.
     __device__ bool find(const FmhaParams& params, int rows, int index, int& plane, int& row_tile) {
         const int heads = params.kv_heads;
 #pragma unroll 1
-        while (index < all && first < params.batch) {
+        while (index < all) {
+            if (first >= params.batch) {
+                if (windowed(params) || pass + 1 == kPasses) {
+                    return false;
+                }
+                first = 0;
+                ++pass;
+            }
             const int first_entry = by_kv_heads(params, first), entry = first_entry + threadIdx.x % 32;
             const int group = first < before_last ? min(first + each, before_last) : params.batch;
             const int end = min(group, (first_entry + 32) * heads);
             const int begin = max(entry * heads, first);  // of the lane's planes
-            const int planes = max(min((entry + 1) * heads, end) - begin, 0);
+            int planes = max(min((entry + 1) * heads, end) - begin, 0);
+            if (planes > 0 && !windowed(params) && pass_of(params, entry) != pass) {
+                planes = 0;
+            }
             const int tiles = planes > 0 ? tiles_of(params, entry, rows) : 0;
             const int left = __reduce_add_sync(0xffffffffu, min(tiles, level) * planes);
             int place = index - passed;
