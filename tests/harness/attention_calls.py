@@ -47,6 +47,31 @@ def bf16(generator: torch.Generator, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=generator).bfloat16()
 
 
+def arguments(seed: int = 0, t: int = T, s_k: int = S_K, head_dim: int = HEAD_DIM) -> Call:
+    generator = torch.Generator().manual_seed(seed)
+    keys = (BATCH, s_k, head_dim)
+    return {"q": bf16(generator, BATCH, t, HEADS, head_dim), "k": bf16(generator, *keys), "v": bf16(generator, *keys)}
+
+
+def heads_apart() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Slices of a fused projection: 6 query heads and 3 K/V heads of 96 tokens."""
+    generator = torch.Generator().manual_seed(2)
+    both = bf16(generator, BATCH, S_K, 12, HEAD_DIM)
+    return both[:, :T, :6], both[:, :, 6:9], both[:, :, 9:]
+
+
+def packed_apart() -> tuple[Call, list[Call]]:
+    """Four sequences, packed and one by one; the second has no query, and NaN for keys."""
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = bf16(generator, 10, HEADS, HEAD_DIM), *(bf16(generator, 120, 2, HEAD_DIM) for _ in range(2))
+    cu_q, cu_k = int32(0, 3, 3, 4, 10), int32(0, 40, 60, 110, 120)
+    k[40:60] = v[40:60] = torch.nan
+    ends = zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False)
+    alone = [{"q": q[None, a:b], "k": k[None, c:d], "v": v[None, c:d]} for a, b, c, d in ends if a < b]
+    longest = {"max_seqlen_q": 6, "max_seqlen_k": 50}
+    return {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k} | longest, alone
+
+
 def sparse_branch(seed: int = 1, topk: int = 20, rows: int = 50) -> Sparse:
     generator = torch.Generator().manual_seed(seed)
     k, v = (bf16(generator, BATCH, rows, HEAD_DIM) for _ in range(2))

@@ -22,7 +22,7 @@ from tests.harness.attention_calls import (
     Call,
     Later,
     T,
-    bf16,
+    arguments,
     loaded,
     near,
     sparse_branch,
@@ -63,12 +63,6 @@ def test_logits_up_to_the_documented_limit_are_finite_and_beyond_may_not_be() ->
     assert tall(2.0**31)[0].row_sum.isnan().any()
     small = tall(8192.0)
     torch.testing.assert_close(small[0].row_sum.double(), small[1].row_sum, rtol=16384 * 2.0**-24, atol=0)
-
-
-def arguments(seed: int = 0, t: int = T, s_k: int = S_K, head_dim: int = HEAD_DIM) -> Call:
-    generator = torch.Generator().manual_seed(seed)
-    keys = (BATCH, s_k, head_dim)
-    return {"q": bf16(generator, BATCH, t, HEADS, head_dim), "k": bf16(generator, *keys), "v": bf16(generator, *keys)}
 
 
 @pytest.mark.nvcc

@@ -14,14 +14,15 @@ from tests.harness.attention_calls import (
     HEAD_DIM,
     HEADS,
     RESULTS,
-    S_K,
     Call,
     Later,
     T,
     bf16,
+    heads_apart,
     int32,
     loaded,
     near,
+    packed_apart,
     sparse_branch,
 )
 
@@ -38,13 +39,6 @@ pytestmark = pytest.mark.torch
 def torch_loaded(build_cache: Path) -> Iterator[None]:
     with loaded(build_cache, globals()):
         yield
-
-
-def heads_apart() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Slices of a fused projection: 6 query heads and 3 K/V heads of 96 tokens."""
-    generator = torch.Generator().manual_seed(2)
-    both = bf16(generator, BATCH, S_K, 12, HEAD_DIM)
-    return both[:, :T, :6], both[:, :, 6:9], both[:, :, 9:]
 
 
 @pytest.mark.nvcc
@@ -123,18 +117,6 @@ def test_the_tail_of_a_page_is_not_multiplied() -> None:
         paged[name][8, 11:] = paged[name][4, 1:] = torch.nan
         ordered[name][0, 75:] = ordered[name][1, 33:] = torch.nan
     near(attention(**paged | {"kv_lens": lengths}), exact.attention(**ordered | {"kv_lens": lengths}))
-
-
-def packed_apart() -> tuple[Call, list[Call]]:
-    """Four sequences, packed and one by one; the second has no query, and NaN for keys."""
-    generator = torch.Generator().manual_seed(4)
-    q, k, v = bf16(generator, 10, HEADS, HEAD_DIM), *(bf16(generator, 120, 2, HEAD_DIM) for _ in range(2))
-    cu_q, cu_k = int32(0, 3, 3, 4, 10), int32(0, 40, 60, 110, 120)
-    k[40:60] = v[40:60] = torch.nan
-    ends = zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False)
-    alone = [{"q": q[None, a:b], "k": k[None, c:d], "v": v[None, c:d]} for a, b, c, d in ends if a < b]
-    longest = {"max_seqlen_q": 6, "max_seqlen_k": 50}
-    return {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k} | longest, alone
 
 
 @pytest.mark.nvcc
