@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from fmha.harness.worker.devices.calls import ALIGNMENT
 from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
+Statistics = Literal["all", "lse", "none"]
+# Which numbers of a row each stores, in the order in which AttentionResult.statistics has them.
+STORED: Final[dict[Statistics, tuple[str, ...]]] = {"all": ("row_max", "row_sum", "lse"), "lse": ("lse",), "none": ()}
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
 MOST_ROWS = 2**31 - 1  # of packed tensors, and row tiles of a call: what an int32 holds
 MOST_PAGED = 2**31 - 256  # keys that a block table has room for: kernels count to the end of a tile, 128 at most
@@ -62,6 +65,7 @@ def check(
     max_seqlen_k: int | None,
     normalise: bool,
     output_dtype: torch.dtype,
+    statistics: Statistics,
 ) -> Arguments:
     """The arguments of fmha.attention as one object.
 
@@ -104,6 +108,7 @@ def check(
         raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {output_dtype}")
     if output_dtype == torch.bfloat16 and not normalise:
         raise ValueError("output_dtype: un-normalised output is torch.float32 only, got torch.bfloat16")
+    check_statistics(statistics, normalise)
     left, right = window_of(causal, window)
     call = Call(
         **sizes,
@@ -312,6 +317,14 @@ def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:
     outside = lengths[(lengths < 0) | (lengths > longest)]
     if outside.numel():
         raise ValueError(f"{name}: expected values from 0 to {longest}, got {int(outside[0])}")
+
+
+def check_statistics(statistics: Statistics, normalise: bool) -> None:
+    """ValueError for what is none of them, and for fewer than o needs."""
+    if not isinstance(statistics, str) or statistics not in STORED:
+        raise ValueError(f"statistics: expected {', '.join(map(repr, STORED))}, got {statistics!r}")
+    if statistics != "all" and not normalise:
+        raise ValueError(f"statistics: un-normalised output is relative to row_max; expected 'all', got {statistics!r}")
 
 
 def window_of(causal: bool, window: Window | None) -> tuple[int | None, int | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,17 @@ import numpy as np
 import torch
 
 from fmha.harness import project
-from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
+from fmha.harness.arguments import (
+    STORED,
+    Arguments,
+    Sparse,
+    Statistics,
+    Window,
+    check,
+    check_statistics,
+    misaligned,
+    window_of,
+)
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
@@ -38,8 +48,7 @@ EMULATED = "sm_100a"
 MOST_SPLITS = 65535  # CUDA's largest grid.y
 MOST_PLANS = 4096  # that are kept, each some kilobytes
 COUNTS = 16384  # that are cleared at once
-STATISTICS = ("row_max", "row_sum", "lse")  # as AttentionResult.statistics has them
-OUTPUTS = ("o", *STATISTICS)
+OUTPUTS = ("o", *STORED["all"])
 PARTIAL = ("partial_o", "partial_max", "partial_sum", "shares")
 Place = Literal["emulator", "cuda"]
 Tensors = Sequence[torch.Tensor | None]  # in the order of NAMES
@@ -59,26 +68,32 @@ class AttentionResult:
     packed queries [total_q, heads, head_dim] and [total_q, heads].
 
     `normalised` says what o is: o_norm, sink included, or o_un. The sink is in no other output. `findings` are hazards,
-    which only the emulator sees. The three statistics are one tensor [3, ...], since each that is made costs a call of
-    `attention` two microseconds.
+    which only the emulator sees. The statistics are one tensor, since each that is made costs a call of `attention` two
+    microseconds: [3, ...] of all three, [1, ...] of lse, None of none. AttributeError for one that was not stored.
     """
 
     o: torch.Tensor
-    statistics: torch.Tensor
+    statistics: torch.Tensor | None
     normalised: bool
     findings: tuple[FindingRecord, ...] = ()
 
     @property
     def row_max(self) -> torch.Tensor:
+        if self.statistics is None or self.statistics.size(0) == 1:
+            raise AttributeError('row_max: is not stored; pass statistics="all"')
         return self.statistics[0]
 
     @property
     def row_sum(self) -> torch.Tensor:
+        if self.statistics is None or self.statistics.size(0) == 1:
+            raise AttributeError('row_sum: is not stored; pass statistics="all"')
         return self.statistics[1]
 
     @property
     def lse(self) -> torch.Tensor:
-        return self.statistics[2]
+        if self.statistics is None:
+            raise AttributeError('lse: is not stored; pass statistics="lse" or "all"')
+        return self.statistics[-1]
 
 
 def attention(
@@ -100,6 +115,7 @@ def attention(
     max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype = torch.float32,
+    statistics: Statistics = "all",
     splits: int | None = None,
     p_path: PathChoice = "auto",
     device: Place | None = None,
@@ -118,10 +134,11 @@ def attention(
     `scale` defaults to 1/sqrt(head_dim). `window` is the number of keys that a query sees, its own the last; or a pair
     of how many before and after its own, None for all. The last query is aligned with the last key unless
     query_offsets [batch] int32 gives the position of the first. kv_lens [batch] int32, sink [heads] float32.
-    `normalise=False` leaves o un-normalised, as `merge` wants it. `splits` defaults to a number chosen from the sizes
-    and the GPU, or on Hopper to a division by all lengths of the batch; a result depends on it in its last bits.
-    `p_path` forces how P reaches the second product. `out`, a result of an equal call, is written to instead of new
-    tensors.
+    `normalise=False` leaves o un-normalised, as `merge` wants it. `statistics` says what is stored beside o: row_max,
+    row_sum and lse, lse alone, or nothing; an un-normalised o is relative to row_max, and so wants all. `splits`
+    defaults to a number chosen from the sizes and the GPU, or on Hopper to a division by all lengths of the batch; a
+    result depends on it in its last bits. `p_path` forces how P reaches the second product. `out`, a result of an equal
+    call, is written to instead of new tensors.
 
     Tensors on a GPU run there, on torch's current stream, without waiting; tensors on the CPU run on the emulator,
     `device` only says which is expected. Raises TypeError and ValueError for wrong arguments, NotImplementedError where
@@ -130,13 +147,15 @@ def attention(
     tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
     if torch.compiler.is_compiling():
         longest = max_seqlen_q, max_seqlen_k
-        return _compiled(tensors, scale, causal, window, longest, normalise, output_dtype, splits, p_path, out)
+        return _compiled(
+            tensors, scale, causal, window, longest, normalise, output_dtype, splits, p_path, statistics, out
+        )
     key = known = addresses = None
     if isinstance(q, torch.Tensor) and q.is_cuda:
         try:
             longest = max_seqlen_q, max_seqlen_k
             form, addresses = _read(tensors)
-            key = scale, causal, window, longest, normalise, output_dtype, splits, p_path, device, form
+            key = scale, causal, window, longest, normalise, output_dtype, statistics, splits, p_path, device, form
             known = _plans.get(key)
         except TypeError:  # no tensor, or nothing that can be a key: the checks say what is wrong
             key = None
@@ -145,7 +164,7 @@ def attention(
             q, k, v, scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets,
             sparse=sparse, sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
             max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
-            splits=splits, p_path=p_path, device=device,
+            statistics=statistics, splits=splits, p_path=p_path, device=device,
         )  # fmt: skip
         if key is not None:
             while len(_plans) >= MOST_PLANS:
@@ -173,6 +192,7 @@ def plan(
     max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype = torch.float32,
+    statistics: Statistics = "all",
     splits: int | None = None,
     p_path: PathChoice = "auto",
     device: Place | None = None,
@@ -183,6 +203,7 @@ def plan(
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
         sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
+        statistics=statistics,
     )  # fmt: skip
     place: Place = "cuda" if q.is_cuda else "emulator"
     if device not in (None, place):
@@ -200,30 +221,36 @@ def plan(
     if splits is None:
         splits = choose_splits(variant, call, _multiprocessors(place)) if variant.combine else 1
     tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
-    return AttentionPlan(arguments, tensors, variant, dataclasses.replace(call, splits=splits))
+    return AttentionPlan(arguments, tensors, variant, dataclasses.replace(call, splits=splits), statistics)
 
 
 class AttentionPlan:
-    """A call of `attention`, prepared: `call` has its sizes, options and splits, `variant` is the kernel."""
+    """A call of `attention`, prepared: `call` has its sizes, options and splits, `variant` is the kernel, `statistics`
+    says what it stores beside o."""
 
-    def __init__(self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call) -> None:
-        self.variant, self.call = variant, call
+    def __init__(
+        self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call, statistics: Statistics
+    ) -> None:
+        self.variant, self.call, self.statistics = variant, call, statistics
         self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
         self._form, self._each = _read(tensors)[0], [_form(x) for x in tensors]
         self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
         rows = call.rows
         o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
         self._new_o = _empty((*rows, call.head_dim), o_dtype, self._where)
-        self._new_statistics = _empty((len(STATISTICS), *rows), torch.float32, self._where)
+        stored = STORED[statistics]
+        new_statistics = _empty((len(stored), *rows), torch.float32, self._where) if stored else None
+        self._new_statistics: Callable[[], torch.Tensor | None] = new_statistics or (lambda: None)
         self._taken: set[Hashable] = set()  # forms of outputs that have been found to fit
         index = self._where.index if self._where.type == "cuda" else -1
         self._outputs = tuple(
-            (new.args[0], new.keywords["dtype"], index, True) for new in (self._new_o, self._new_statistics)
+            None if new is None else (new.args[0], new.keywords["dtype"], index, True)
+            for new in (self._new_o, new_statistics)
         )
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._scratch_bytes = sum(sizes)
         # What lies within the statistics and within the scratch memory, and where.
-        self._within = {name: ("statistics", 4 * math.prod(rows) * place) for place, name in enumerate(STATISTICS)}
+        self._within = {name: ("statistics", 4 * math.prod(rows) * place) for place, name in enumerate(stored)}
         self._within |= {name: ("scratch", sum(sizes[:place])) for place, name in enumerate(PARTIAL)}
         self._draws = walkers_of(variant, call) > 0
         self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
@@ -272,12 +299,13 @@ class AttentionPlan:
                 self._launch(self._prepared, addresses, o, statistics)
         return out or AttentionResult(o, statistics, self.call.normalise)
 
-    def _launch(self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor) -> None:
+    def _launch(self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor | None) -> None:
         # As with the device before and the capture later, torch.cuda's own function costs many times this one.
         stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
         scratch = _scratch(stream, self._scratch_bytes, self._where).data_ptr() if self._scratch_bytes else 0
         drawn = _count(stream, self._where) if self._draws else 0
-        prepared(stream, addresses, o.data_ptr(), statistics.data_ptr(), scratch, drawn)
+        stored = 0 if statistics is None else statistics.data_ptr()
+        prepared(stream, addresses, o.data_ptr(), stored, scratch, drawn)
 
     def _prepare(self, arguments: Arguments) -> Prepared:
         with torch.cuda.device(self._where):
@@ -291,18 +319,23 @@ class AttentionPlan:
             def launch() -> None:
                 launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
 
-            maps, pointers = (
-                [(offset, *self._source(name)) for name, offset in zip(names, offsets, strict=True)]
-                for names, offsets in ((params.MAPS, params.MAP_OFFSETS), (params.POINTERS, params.POINTER_OFFSETS))
-            )
-            return device.prepare(launch, maps, pointers)
+            return device.prepare(launch, *self._fields())
+
+    def _fields(self) -> tuple[list[calls.Field], list[calls.Field]]:
+        """The maps and the pointers that each launch sets. Those of statistics that are not stored stay null."""
+        left = {*STORED["all"]} - {*STORED[self.statistics]}
+        maps, pointers = (
+            [(offset, *self._source(name)) for name, offset in zip(names, offsets, strict=True) if name not in left]
+            for names, offsets in ((params.MAPS, params.MAP_OFFSETS), (params.POINTERS, params.POINTER_OFFSETS))
+        )
+        return maps, pointers
 
     def _source(self, name: str) -> tuple[int, int]:
         """Which of a launch's addresses a parameter is, and how many bytes beyond it."""
         whole, beyond = self._within.get(name, (name, 0))
         return ADDRESSES.index(whole), beyond
 
-    def _given(self, out: AttentionResult) -> tuple[torch.Tensor, torch.Tensor]:
+    def _given(self, out: AttentionResult) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The tensors of `out`. ValueError or TypeError unless it can take the results."""
         if not isinstance(out, AttentionResult):
             raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
@@ -310,16 +343,18 @@ class AttentionPlan:
             raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
         form, _ = _read((out.o, out.statistics))
         if form not in self._taken:
+            _same_statistics(out, self.statistics)
             for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
-                if (x.shape, x.dtype, x.get_device(), x.is_contiguous()) != wanted:
-                    shape, dtype, _, _ = wanted
-                    raise ValueError(f"out.{name}: expected {dtype} {list(shape)} on {self._where}, got {_form(x)}")
+                held = None if x is None else (x.shape, x.dtype, x.get_device(), x.is_contiguous())
+                if held != wanted:
+                    told = "none" if wanted is None else f"{wanted[1]} {list(wanted[0])} on {self._where}"
+                    raise ValueError(f"out.{name}: expected {told}, got {_form(x)}")
             if out.o.data_ptr() % calls.ALIGNMENT:
                 raise ValueError(misaligned("out.o", out.o.data_ptr()))
             self._taken.add(form)
         return out.o, out.statistics
 
-    def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor) -> tuple[FindingRecord, ...]:
+    def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor | None) -> tuple[FindingRecord, ...]:
         from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
 
         device = EmulatorDevice(seed=0, schedule="realistic")
@@ -328,7 +363,9 @@ class AttentionPlan:
             array = _array(tensors[place].detach())  # type: ignore[union-attr]
             addresses[NAMES[place]] = device.alloc(array.nbytes, NAMES[place])
             device.upload(addresses[NAMES[place]], array)
-        outputs = dict(zip(OUTPUTS, (o, *statistics), strict=True))
+        outputs = {"o": o}
+        if statistics is not None:
+            outputs |= zip(STORED[self.statistics], statistics, strict=True)
         results = {name: device.alloc(tensor.nbytes, name) for name, tensor in outputs.items()}
         scratch = {name: device.alloc(4 * count, name) for name, count in self.call.partial_elements.items()}
         scratch["drawn"] = device.alloc(4, "drawn")
@@ -348,11 +385,13 @@ def merge(
 
     Exact but for rounding: computed in float64, returned in a's dtypes. The sink [heads] enters the denominator last.
     Rows that see no key on one side are the other's; on both, they are 0 with row_max = lse = -inf. ValueError for
-    results that are normalised or do not fit each other.
+    results that are normalised, have not all statistics or do not fit each other.
     """
     for name, result in (("a", a), ("b", b)):
         if result.normalised:
             raise ValueError(f"{name}: expected an un-normalised result, got a normalised one; use normalise=False")
+        if (held := _statistics_of(result)) != "all":
+            raise ValueError(f"{name}: expected a result with row_max and row_sum, statistics='all', got {held!r}")
     if a.o.shape != b.o.shape:
         raise ValueError(f"b: expected shape {list(a.o.shape)}, that of a, got {list(b.o.shape)}")
     if sink is not None and sink.shape != a.o.shape[-2:-1]:
@@ -451,6 +490,21 @@ def _read(tensors: Tensors) -> tuple[Hashable, bytes]:
     return told
 
 
+def _statistics_of(result: AttentionResult) -> Statistics | None:
+    """With which `statistics` a result was made; None where with none that there is."""
+    if result.statistics is None:
+        return "none"
+    made = {len(stored): name for name, stored in STORED.items() if stored}
+    return made.get(result.statistics.shape[0]) if result.statistics.dim() else None
+
+
+def _same_statistics(out: AttentionResult, statistics: Statistics) -> None:
+    """ValueError where `out` was made with others."""
+    held = _statistics_of(out)
+    if held not in (statistics, None):
+        raise ValueError(f"out: expected a result with statistics={statistics!r}, got {held!r}")
+
+
 def _form(x: torch.Tensor | None) -> str:
     """What a plan depends on of a tensor, in words."""
     if x is None:
@@ -515,16 +569,20 @@ def _compiled(
     output_dtype: torch.dtype,
     splits: int | None,
     p_path: str,
+    statistics: Statistics,
     out: AttentionResult | None,
 ) -> AttentionResult:
     """`attention` as a graph sees it: one operator."""
     left, right = window_of(causal, window)
-    options = scale, left, right, *longest, normalise, output_dtype, splits, p_path
-    o, statistics = torch.ops.fmha.attention(*tensors, *options)
+    check_statistics(statistics, normalise)
+    options = scale, left, right, *longest, normalise, output_dtype, splits, p_path, statistics
+    o, stored = torch.ops.fmha.attention(*tensors, *options)
     if out is None:
-        return AttentionResult(o, statistics, normalise)
+        return AttentionResult(o, stored, normalise)
+    _same_statistics(out, statistics)  # lse alone would be copied to all three
     out.o.copy_(o)
-    out.statistics.copy_(statistics)
+    if out.statistics is not None:
+        out.statistics.copy_(stored)
     return out
 
 
@@ -532,28 +590,33 @@ def _run_operator(
     q: torch.Tensor, k: torch.Tensor, v: Any, kv_lens: Any, query_offsets: Any, sink: Any, sparse_k: Any, sparse_v: Any,
     sparse_indices: Any, sparse_lens: Any, block_table: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, scale: Any,
     left: Any, right: Any, max_seqlen_q: Any, max_seqlen_k: Any, normalise: bool, output_dtype: torch.dtype,
-    splits: Any, p_path: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    splits: Any, p_path: Any, statistics: Statistics = "all",
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """`attention` for torch.compile, torch.export and captured graphs: results that share no memory."""
-    o, statistics = _shaped(q, output_dtype)
+    o, stored = _shaped(q, output_dtype, statistics)
     sparse = None if sparse_indices is None else Sparse(sparse_k, sparse_indices, sparse_v, sparse_lens)
     attention(
         q, k, v, scale=scale, window=(left, right), kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
         sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
-        splits=splits, p_path=p_path, out=AttentionResult(o, statistics, normalise),
+        statistics=statistics, splits=splits, p_path=p_path, out=AttentionResult(o, stored, normalise),
     )  # fmt: skip
-    return o, statistics
+    return o, stored
 
 
-def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return _shaped(q, others[-3])
+def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    # torch leaves out what is a default.
+    output_dtype, _, _, statistics = (*others, "all")[len(NAMES) + 5 : len(NAMES) + 9]
+    return _shaped(q, output_dtype, statistics)
 
 
-def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _shaped(
+    q: torch.Tensor, output_dtype: torch.dtype, statistics: Statistics
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Outputs that nothing has written yet."""
-    statistics = q.new_empty((len(STATISTICS), *q.shape[:-1]), dtype=torch.float32)
-    return q.new_empty(q.shape, dtype=output_dtype), statistics
+    count = len(STORED[statistics])
+    stored = q.new_empty((count, *q.shape[:-1]), dtype=torch.float32) if count else None
+    return q.new_empty(q.shape, dtype=output_dtype), stored
 
 
 # By hand, not as a torch.library.custom_op, which costs the host a hundred microseconds a call.
@@ -562,7 +625,8 @@ _LIBRARY.define(
     "attention(Tensor q, Tensor k, Tensor? v, Tensor? kv_lens, Tensor? query_offsets, Tensor? sink, Tensor? sparse_k, "
     "Tensor? sparse_v, Tensor? sparse_indices, Tensor? sparse_lens, Tensor? block_table, Tensor? cu_seqlens_q, "
     "Tensor? cu_seqlens_k, float? scale, int? window_left, int? window_right, int? max_seqlen_q, int? max_seqlen_k, "
-    "bool normalise, ScalarType output_dtype, int? splits, str p_path) -> (Tensor, Tensor)"
+    "bool normalise, ScalarType output_dtype, int? splits, str p_path, str statistics='all') "
+    "-> (Tensor, Tensor?)"
 )
 _LIBRARY.impl("attention", _run_operator, "CompositeExplicitAutograd")
 torch.library.register_fake("fmha::attention", _fake_operator, lib=_LIBRARY)

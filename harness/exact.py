@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fmha.harness.arguments import Sparse, Window, check
+from fmha.harness.arguments import STORED, Sparse, Statistics, Window, check
 from fmha.harness.attention import AttentionResult
 from fmha.harness.worker.configuration import PathChoice
 from fmha.harness.worker.oracle import inputs
@@ -34,6 +34,7 @@ def attention(
     max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype | None = None,
+    statistics: Statistics = "all",
     splits: int | None = None,
     p_path: PathChoice = "auto",
     device: str | None = None,
@@ -47,6 +48,7 @@ def attention(
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
         sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=torch.float32,
+        statistics=statistics,
     )  # fmt: skip
 
     def array(tensor: torch.Tensor | None) -> Any:
@@ -79,8 +81,9 @@ def attention(
         return found if q_lens is None else packed(found, q_lens)[0]
 
     o = torch.from_numpy(rows("o" if normalise else "o_unnormalised"))
-    statistics = torch.from_numpy(np.stack([rows("row_max"), rows("row_sum"), rows("lse")]))
-    return AttentionResult(o.to(output_dtype or torch.float64), statistics, normalise)
+    stored = [rows(name) for name in STORED[statistics]]
+    found = torch.from_numpy(np.stack(stored)) if stored else None
+    return AttentionResult(o.to(output_dtype or torch.float64), found, normalise)
 
 
 def _of_pages(pages: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

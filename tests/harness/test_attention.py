@@ -212,7 +212,7 @@ def test_the_operator_does_what_it_says_of_itself() -> None:
             "out.o: expected torch.float32 [2, 5, 4, 64] on cpu",
         ),
         (
-            lambda out: replace(out, statistics=out.statistics[:1]),
+            lambda out: replace(out, statistics=out.statistics[:2]),
             ValueError,
             "out.statistics: expected torch.float32 [3, 2, 5, 4] on cpu",
         ),
