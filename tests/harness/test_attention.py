@@ -130,15 +130,23 @@ def test_two_passes_on_the_kernel_are_one_pass() -> None:
 @pytest.mark.slow
 def test_the_examples_of_the_documentation_run_and_agree(repository: Path) -> None:
     text = (repository / "docs/use/attention.md").read_text()
-    first, second = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    first, fewer, second = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: Call = {}
     torch.manual_seed(0)
     exec(first, names)
     one = names["result"]
+    exec(fewer, names)
     exec(second, names)
     two = names["result"]
     assert ((one.o - two.o).norm() / one.o.norm()).item() < 5e-3
     torch.testing.assert_close(one.lse, two.lse, rtol=0, atol=1e-5)
+    short, bare, near = (names[name] for name in ("short", "bare", "near"))
+    assert torch.equal(short.lse, near.lse)
+    assert torch.equal(short.o, bare.o)
+    assert short.statistics.shape == (1, *near.lse.shape)
+    assert bare.statistics is None
+    assert not hasattr(short, "row_max")
+    assert not hasattr(bare, "lse")
 
 
 @pytest.mark.nvcc
