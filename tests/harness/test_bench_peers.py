@@ -237,12 +237,34 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
 
 
 @pytest.mark.parametrize("sizes", ["causal", "by token", "packed"])
-def test_ours_is_right_in_each_layout(sizes: str) -> None:
+def test_ours_is_right_in_each_layout_and_stores_what_fa3_does(monkeypatch: pytest.MonkeyPatch, sizes: str) -> None:
+    results = []
+    attention = beside.attention
+    monkeypatch.setattr(
+        beside, "attention", lambda *tensors, **options: results.append(attention(*tensors, **options)) or results[-1]
+    )
     row = rows.Row(*SMALL[sizes])
     x = rows.draw(row, 0, "cpu")
     o = beside._ours(row, x)()
     assert o.shape == x.q.shape
     assert rows.error_of(row, x, o) < beside.MOST_ERROR
+    assert [len(result.statistics) for result in results] == [1]
+
+
+def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Any] = []
+    monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
+    monkeypatch.setattr(beside, "plan", lambda *tensors, **options: lambda *given, **more: None)
+    monkeypatch.setattr(beside, "_host_time", lambda call: timed.append(call) or {"host_us": 1.0})
+    measured = beside.host_times([])
+    of_a_row = len(timed) // len(measured)
+    for place, row in enumerate(measured):
+        calls = dict(zip(row["results"], timed[place * of_a_row :], strict=False))
+        assert list(calls)[:3] == ["ours", "ours, without statistics", "ours, given outputs"]
+        every, none = calls["ours"], calls["ours, without statistics"]
+        assert (none.func, none.args) == (every.func, every.args)
+        assert none.keywords == every.keywords | {"statistics": "none"}
+        assert "statistics" not in every.keywords
 
 
 @pytest.mark.usefixtures("installed")
