@@ -290,7 +290,9 @@ void WarpClocks::fence_sequential() {
 
 void WarpClocks::learn_launches(const std::vector<u32>& launches) {
     VectorClock complete;
-    for (const u32 launch : launches) complete.raise(static_cast<AgentId>(launch), 1);
+    // The highest first, usually the last: it grows once.
+    for (auto launch = launches.rbegin(); launch != launches.rend(); ++launch)
+        complete.raise(static_cast<AgentId>(*launch), 1);
     foreign.join(kLaunches, complete, {});
     tick();
 }
