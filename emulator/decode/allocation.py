@@ -21,11 +21,13 @@ from fmha.emulator.decode.builder import Builder, Emitted, units_of
 _PINNED = frozenset({"wgmma"})
 
 
-def _reads(e: Emitted) -> Iterator[int]:
-    yield from (unit for unit in e.src if unit >= 0)
-    yield from (unit for unit, _ in e.kept)
+def _reads(e: Emitted) -> list[int]:
+    read = [unit for unit in e.src if unit >= 0]
+    if e.kept:
+        read += [unit for unit, _ in e.kept]
     if e.guard >= 0:
-        yield e.guard
+        read.append(e.guard)
+    return read
 
 
 def _blocks(emitted: list[Emitted], start: Mapping[int, int]) -> tuple[list[tuple[int, int]], list[list[int]]]:
@@ -132,18 +134,15 @@ def _intervals(emitted: list[Emitted], start: Mapping[int, int]) -> dict[int, tu
     blocks, successors = _blocks(emitted, start)
     first, last = _across_blocks(_liveness(emitted, blocks, successors), blocks)
 
-    def live_at(unit: int, pc: int) -> None:
-        first[unit] = min(pc, first.get(unit, pc))
-        last[unit] = max(pc, last.get(unit, pc))
-
     for pc, e in enumerate(emitted):
         pinned = e.op in _PINNED
+        earliest, latest = (0, len(emitted)) if pinned else (pc, pc)
         for unit in (*_reads(e), *e.dst):
             if unit >= 0:
-                live_at(unit, pc)
-                if pinned:
-                    live_at(unit, 0)
-                    live_at(unit, len(emitted))
+                if first.get(unit, latest) >= earliest:
+                    first[unit] = earliest
+                if last.get(unit, earliest) <= latest:
+                    last[unit] = latest
     return {unit: (pc, last[unit]) for unit, pc in first.items()}
 
 

@@ -22,6 +22,7 @@ from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.scalar import arithmetic, conversion, floating, integers, video
 from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
+from fmha.emulator.ptx.uncollected import uncollected
 
 _MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
 _NO_END = (1 << 32) - 1
@@ -231,6 +232,11 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
+    with uncollected():
+        return _decode_entry(module, name, device_symbols)
+
+
+def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -> Decoded:
     module = device_runtime.with_runtime(module)
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)

@@ -75,6 +75,9 @@ class DebugInfo:
                 tokens.at -= attribute != END
                 tokens.unexpected("function_name or inlined_at")
         tokens.accept(";")
+        known = self._seen.get(place)
+        if known is not None and known[0].function == function and known[0].inlined_at is inlined_at:
+            return known[0]  # its depth is that of what it is inlined into
         location = self._location(place, function, inlined_at)
         self._seen[place] = (location, depth)
         return location

@@ -15,7 +15,6 @@ _INTEGER = re.compile(
 _FLOAT = re.compile(r"(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)\Z", re.ASCII)
 _HEX_FLOAT = re.compile(r"0(?:[fF](?P<f32>[0-9a-fA-F]{8})|[dD](?P<f64>[0-9a-fA-F]{16}))\Z", re.ASCII)
 _MASK = (1 << 64) - 1
-_ENDS = frozenset(",;]}")
 _DEEPEST = 50  # levels of parentheses, unary operators and ?:
 
 # (value, unsigned): the value of an integer constant and whether it is .u64 rather than .s64
@@ -25,6 +24,7 @@ _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
+_CONTINUE = frozenset((*_PRECEDENCE, "?"))  # what has a literal before it be a part of an expression
 
 
 def _wrap(value: int, unsigned: bool) -> _Integer:
@@ -154,7 +154,7 @@ _immediate = lru_cache(maxsize=4096)(Immediate)
 def parse_constant(tokens: Tokens) -> Immediate:
     """A constant expression, folded. `||` and `|` bind as in C, so a caller must rule out `%p|%q` first."""
     token = tokens.items[tokens.at]
-    if token[:1].isdigit() and tokens.items[tokens.at + 1] in _ENDS:  # the common case: a lone literal
+    if token[:1].isdigit() and tokens.items[tokens.at + 1] not in _CONTINUE:  # the common case: a lone literal
         literal = _literal(token)
         if literal is not None:
             tokens.at += 1

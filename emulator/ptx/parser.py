@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from fmha.emulator.ptx.body import Body, parse_pragma
 from fmha.emulator.ptx.debug import DebugInfo, skip_file, skip_section
 from fmha.emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_variables
@@ -11,21 +9,15 @@ from fmha.emulator.ptx.expressions import parse_integer
 from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
 from fmha.emulator.ptx.model import DirectiveArgument, Function, Module, Parameter, Variable
 from fmha.emulator.ptx.scope import FunctionNames
+from fmha.emulator.ptx.uncollected import uncollected
 
 _LINKAGE = frozenset((".extern", ".visible", ".weak", ".common"))
 
 
 def parse(text: str, path: str | None = None) -> Module:
     """Parse a whole PTX module. Raises PtxError, naming the line, for whatever it does not know."""
-    # What is made here is kept, by the million for a large module: looking for garbage in it takes a third of the
-    # time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return _ModuleParser(text, path).parse()
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _ModuleParser:
