@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -167,13 +166,11 @@ def folders_that_do_not_compile(sources: Iterable[Path], command: list[str], fol
 
 
 def test_each_folder_compiles_as_one_unit(build, core):
-    """As `make run` compiles it: the names that a file keeps to itself are its folder's own. A folder of one file is
-    one already."""
+    """As `make run` compiles it: the names that a file keeps to itself are its folder's own."""
     commands = json.loads((build / "compile_commands.json").read_text())
     words = next(shlex.split(c["command"]) for c in commands if "/python/module.cpp" in c["file"])
     command = [*words[: words.index("-o")], "-fsyntax-only", "-w"]
-    files = Counter(source.parent for source in core.rglob("*.cpp"))
-    sources = [source for source in core.rglob("*.cpp") if source.parent.name != "python" and files[source.parent] > 1]
+    sources = [source for source in core.rglob("*.cpp") if source.parent.name != "python"]
     assert folders_that_do_not_compile(sources, command, build) == {}
 
 
