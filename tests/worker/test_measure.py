@@ -167,8 +167,9 @@ def faint(scale: float):
     return configuration, dataclasses.replace(REFERENCE, o=REFERENCE.o / np.abs(REFERENCE.o).max() * scale)
 
 
-def test_what_float32_flushes_is_right_as_zero():
-    configuration, wanted = faint(1e-38)
+@pytest.mark.parametrize("scale", [1e-38, 1e-150, 1e-200, 1e-310])  # the squares of the last three float64 cannot hold
+def test_what_float32_flushes_is_right_as_zero(scale: float):
+    configuration, wanted = faint(scale)
     measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
     assert (measured.cosine, measured.relative_l2, measured.max_error) == (pytest.approx(1), 0, 0)
 
