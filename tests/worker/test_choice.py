@@ -251,8 +251,8 @@ def test_the_longest_entry_counts_beside_the_others() -> None:
 
 
 def test_the_longest_entry_counts_by_turns() -> None:
-    """Of 192 rows the longest has 126 row tiles with seven heads, and 144 with eight, of which a CTA has two. So it has of
-    216 of 128 rows, which take less time."""
+    """Of 192 rows the longest has 126 row tiles with seven heads, and 144 with eight, of which a CTA has two. So it has
+    of 216 of 128 rows, which take less time."""
     for heads, rows in ((7, 192), (8, 0)):
         sizes = Configuration(128, 3456, 3456, batch=8, heads=heads, kv_heads=heads)
         assert choice.rows_of_packed(sizes, 6466, 6466, False) == rows
