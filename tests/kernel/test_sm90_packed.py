@@ -193,8 +193,12 @@ def groups(case: Case, found: Walked) -> Iterator[range]:
 
 
 def expected(case: Case, found: Walked) -> list[tuple[int, int]]:
-    if not case.causal:
-        return [(plane, tile) for plane, count in enumerate(case.tiles) for tile in reversed(range(count))]
+    if not case.causal:  # entries of more than half of the most keys, then of more than a quarter, then the others
+        keys = [case.keys] * len(case.queries) if isinstance(case.keys, int) else case.keys
+        most = max(keys)
+        late = [0 if n > most // 2 else 1 if n > most // 4 else 2 for n in keys]
+        planes = sorted(range(len(case.tiles)), key=lambda plane: late[plane // case.kv_heads])
+        return [(plane, tile) for plane in planes for tile in reversed(range(case.tiles[plane]))]
     return [
         (plane, tile)
         for group in groups(case, found)
