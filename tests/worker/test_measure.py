@@ -167,7 +167,7 @@ def faint(scale: float):
     return configuration, dataclasses.replace(REFERENCE, o=REFERENCE.o / np.abs(REFERENCE.o).max() * scale)
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-150, 1e-200, 1e-310])  # the squares of the last three float64 cannot hold
+@pytest.mark.parametrize("scale", [1e-38, 1e-150, 1e-200, 1e-310])  # float64 has no square of the last two
 def test_what_float32_flushes_is_right_as_zero(scale: float):
     configuration, wanted = faint(scale)
     measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
