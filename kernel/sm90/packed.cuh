@@ -27,7 +27,7 @@ struct PackedOrder {
     int passed = 0;       // row tiles before it and, of it, those at height `level` and above
     int level = INT_MAX;  // a plane's row tile 0 has height 1
     int pass = 0;         // without a mask
-    int all = INT_MAX;  // row tiles, if they were counted
+    int all = INT_MAX;    // row tiles, if they were counted
 
     // Row tiles of `rows` rows that each plane of a batch entry has.
     static __device__ int tiles_of(const FmhaParams& params, int entry, int rows) {
