@@ -14,7 +14,7 @@ from hypothesis import settings
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.protocol import BuildResult
 from fmha.harness.worker.variants import VARIANTS
-from tests import limits, order, reports
+from tests import folders, limits, order, reports
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -35,6 +35,8 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 # forbids bytecode, each of them would compile again all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+folders.write_in_memory()
 
 _watch = limits.Watch()
 
