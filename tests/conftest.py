@@ -36,8 +36,6 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-folders.write_in_memory()
-
 _watch = limits.Watch()
 
 os.environ["FMHA_HOSTS"] = ""  # whoever runs the tests has hosts of their own
@@ -56,6 +54,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     ):
         if item.get_closest_marker(name) and (missing := [word for word in needed if find_spec(word) is None]):
             pytest.skip(f"{missing[0]} is not installed: {remedy}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(folders.InMemory())
 
 
 @pytest.hookimpl(wrapper=True)

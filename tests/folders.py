@@ -5,21 +5,33 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
+
+import pytest
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 6 << 30  # a whole run has 2 GiB at a time; programs need the rest
 
 
-def write_in_memory(folder: Path = SHARED_MEMORY, room: int = ROOM_BYTES) -> bool:
-    """Has this process, and what it starts, take `folder` for files of a moment, unless somebody has named another or
-    it will not do: it may be too small, as in a container, or forbid programs."""
-    if os.environ.get("TMPDIR") or not _will_do(folder, room):
-        return False
-    os.environ["TMPDIR"] = str(folder)
-    tempfile.tempdir = None  # what was found before
-    return True
+class InMemory:
+    """A plugin that has a run take `folder` for files of a moment, unless somebody has named another or it will not do:
+    it may have less than `room` bytes, as in a container, or forbid programs. Workers inherit what is chosen."""
+
+    def __init__(self, folder: Path = SHARED_MEMORY, room: int = ROOM_BYTES) -> None:
+        self.taken = not os.environ.get("TMPDIR") and _will_do(folder, room)
+        if self.taken:
+            os.environ["TMPDIR"] = str(folder)
+            tempfile.tempdir = None  # what was found before
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Removes what tests have written, once the workers have ended, if all have passed. Not before: where a test
+        has a path that another has had, a process would know what was there then."""
+        if self.taken and exitstatus == pytest.ExitCode.OK:
+            written: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+            shutil.rmtree(written.getbasetemp(), ignore_errors=True)
 
 
 def _will_do(folder: Path, room: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -41,8 +42,14 @@ class Row:
 
     @property
     def bytes(self) -> int:
+        """Of K and V."""
         entries, keys = self.keys
         return (2 if self.shared_kv else 4) * entries * self.kv_heads * keys * self.head_dim
+
+    @property
+    def least_bytes(self) -> int:
+        """What every kernel has to read and write: Q, K, V and O once each."""
+        return self.bytes + 4 * math.prod(self.queries) * self.heads * self.head_dim
 
     @property
     def flop(self) -> float:

@@ -446,11 +446,12 @@ def test_of_shared_keys_each_contender_shows_what_it_multiplies_and_reads_itself
 def test_the_table_of_decode_and_prefill_has_no_row_of_shared_keys_nor_a_peer_that_takes_none(
     shown: dict[str, Any],
 ) -> None:
+    """The first floor by hand: 4 * 16 * 8192 * 128 bytes of K and V, 4 * 16 * 128 * 128 of Q and O, at 4 TB/s."""
     head, _, *lines = beside.table(shown).splitlines()
     assert head == "| | sizes | head_dim | floor | ours | fa3 | flashinfer | best peer / ours |"
     assert lines == [
-        "| decode | b16 h128 T1 s8192 | 128 | 16.8 | 20.0 | 30.0 | 25.0 | 1.25 |",
-        "| few | b1 h16 T1 s8192 | 128 | 1.0 | 5.0 | 10.0 | 20.0 | 2.00 |",
+        "| decode | b16 h128 T1 s8192 | 128 | 17.0 | 20.0 | 30.0 | 25.0 | 1.25 |",
+        "| few | b1 h16 T1 s8192 | 128 | 1.1 | 5.0 | 10.0 | 20.0 | 2.00 |",
         "| full | b4 h16 T4096 s4096 | 64 | 343.6 | 550.0 | 495.0 | 605.0 | 0.90 |",
     ]
     assert beside.summary(shown).endswith(
@@ -459,12 +460,13 @@ def test_the_table_of_decode_and_prefill_has_no_row_of_shared_keys_nor_a_peer_th
 
 
 def test_prefill_as_callers_have_it_has_a_table_of_its_own(shown: dict[str, Any]) -> None:
-    """By hand: 2 * 2 * 64 * 32 products for each of 8 * 1024 * 1025 / 2 pairs, at 800 TFLOP/s."""
+    """By hand: 2 * 2 * 64 * 32 products for each of 8 * 1024 * 1025 / 2 pairs, at 800 TFLOP/s; and 4 * 72 * 64 * 40
+    bytes of Q, K, V and O, at 4 TB/s."""
     head, _, *lines = beside.given_table(shown).splitlines()
     assert head == "| | sizes | head_dim | floor | ours | fa3 | best peer / ours |"
     assert lines == [
         "| by token | b8 h32/8 1024 | 64 | 43.0 | 100.0 | 115.0 | 1.15 |",
-        "| packed | b3 h32/8, 72 tokens, longest 40 | 64 | 0.0 | 10.0 | 9.5 | 0.95 |",
+        "| packed | b3 h32/8, 72 tokens, longest 40 | 64 | 0.2 | 10.0 | 9.5 | 0.95 |",
     ]
 
 
