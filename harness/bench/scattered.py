@@ -98,12 +98,18 @@ def check() -> None:
         few = {"q": flat["q"][:12], "k": flat["k"][:512], "v": flat["v"][:512]}
         where = {"cu_seqlens_q": ends[0].clone(), "cu_seqlens_k": ends[1].clone(), "max_seqlen_q": 7}
         _agrees(f"{head_dim} packed splits {splits}", few | where | {"max_seqlen_k": 299}, splits)
+    for head_dim, causal in product((64, 128, 256), (True, False)):  # by lengths, with a mask and without: two orders
+        x = draw(head_dim, head_dim, 1, 40, 8, 733, 733)
+        ends = torch.tensor([0, 300, 301, 333, 333, 480, 733], dtype=torch.int32, device=DEVICE)
+        where = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": 300, "max_seqlen_k": 300}
+        flat = {name: x[name].flatten(0, 1) for name in ("q", "k", "v")}
+        _agrees(f"{head_dim} by lengths{' causal' if causal else ''}", flat | where, 1, causal)
 
 
-def _agrees(name: str, given: Tensors, splits: int) -> None:
-    got = attention(**given, causal=True, splits=splits).o.cpu().double()
+def _agrees(name: str, given: Tensors, splits: int, causal: bool = True) -> None:
+    got = attention(**given, causal=causal, splits=splits).o.cpu().double()
     here = {key: x.cpu() if isinstance(x, torch.Tensor) else x for key, x in given.items()}
-    wanted = exact.attention(**here, causal=True).o
+    wanted = exact.attention(**here, causal=causal).o
     wrong = float((got - wanted).norm() / wanted.norm())
     print(f"{name}: {wrong:.1e}", flush=True)
     if not wrong <= MOST_ERROR:
