@@ -256,6 +256,8 @@ def test_each_row_tile_comes_once_and_in_its_place(seed: int) -> None:
         Case((500,) * 15 + (8000,), (500,) * 15 + (8000,), ctas=20),
         Case((129, 128, 0) * 30, (4000,) * 90, kv_heads=8),
         Case((100, 200) * 35, (100, 200) * 35, ctas=40),
+        Case((100, 200) * 17 + (50, 50), (100, 200) * 17 + (50, 51)),  # a quarter, a half, and more
+        Case((1,) * 80, (516,) * 80, kv_heads=2, ctas=48),  # a group begins within an entry and has more than 32
     ],
 )
 def test_of_lengths_that_are_an_edge(case: Case, causal: bool) -> None:

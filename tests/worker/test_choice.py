@@ -258,6 +258,12 @@ def test_the_longest_entry_counts_by_turns() -> None:
         assert choice.rows_of_packed(sizes, 6466, 6466, False) == rows
 
 
+def test_under_a_mask_the_longest_entry_counts_once() -> None:
+    """Its row tiles of the second turn see few keys. By turns they would be of 128 rows."""
+    sizes = Configuration(128, 500, 500, batch=2, heads=56, kv_heads=8)
+    assert choice.rows_of_packed(sizes, 569, 569, True) == choice.SHORT_ROWS
+
+
 @pytest.mark.parametrize(
     ("changes", "rows"),
     [
