@@ -41,6 +41,7 @@ def attempt(trial: Trial) -> dict[str, Any]:
 @functools.cache
 def kernel_of(shape: Shape) -> Kernel:
     """The kernel of `shape`, compiled once a process."""
-    target = Path(tempfile.mkdtemp(prefix="fmha-trial-")) / "kernel.ptx"
-    subprocess.run(command(shape, target, PTX), check=True)
-    return Kernel(EmulatorDevice(0, "realistic").load(target), shape)
+    with tempfile.TemporaryDirectory(prefix="fmha-trial-") as folder:
+        target = Path(folder) / "kernel.ptx"
+        subprocess.run(command(shape, target, PTX), check=True)
+        return Kernel(EmulatorDevice(0, "realistic").load(target), shape)
