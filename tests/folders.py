@@ -1,5 +1,5 @@
 """Where tests write: in memory, if there is room. They make and remove hundreds of thousands of files, each of which
-costs a disk's file system several times as much."""
+costs a disk's file system twice as much."""
 
 from __future__ import annotations
 
