@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -79,21 +80,22 @@ class AttentionResult:
 
     @property
     def row_max(self) -> torch.Tensor:
-        if self.statistics is None or self.statistics.size(0) == 1:
-            raise AttributeError('row_max: is not stored; pass statistics="all"')
-        return self.statistics[0]
+        return self._of_all("row_max")
 
     @property
     def row_sum(self) -> torch.Tensor:
-        if self.statistics is None or self.statistics.size(0) == 1:
-            raise AttributeError('row_sum: is not stored; pass statistics="all"')
-        return self.statistics[1]
+        return self._of_all("row_sum")
 
     @property
     def lse(self) -> torch.Tensor:
         if self.statistics is None:
             raise AttributeError('lse: is not stored; pass statistics="lse" or "all"')
         return self.statistics[-1]
+
+    def _of_all(self, name: str) -> torch.Tensor:
+        if self.statistics is None or self.statistics.size(0) == 1:
+            raise AttributeError(f'{name}: is not stored; pass statistics="all"')
+        return self.statistics[STORED["all"].index(name)]
 
 
 def attention(
@@ -604,10 +606,10 @@ def _run_operator(
     return o, stored
 
 
-def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    # torch leaves out what is a default.
-    output_dtype, _, _, statistics = (*others, "all")[len(NAMES) + 5 : len(NAMES) + 9]
-    return _shaped(q, output_dtype, statistics)
+def _fake_operator(*operands: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    given = inspect.signature(_run_operator).bind(*operands)
+    given.apply_defaults()  # torch leaves out what is one
+    return _shaped(*(given.arguments[name] for name in ("q", "output_dtype", "statistics")))
 
 
 def _shaped(
