@@ -20,7 +20,7 @@ from fmha.harness.worker.protocol import Measurement
 from fmha.harness.worker.run import POISON, POISON_BF16, Outputs
 
 Array = NDArray[np.float64]
-LEAST_SCALE: Final = 1e-280  # of two norms together, below which the squares in one of them lose bits
+LEAST_SQUARE: Final = 1e-280  # of a sum of squares, below which they lose bits
 
 
 def measure(configuration: Configuration, outputs: Outputs, reference: Reference) -> Measurement:
@@ -121,7 +121,7 @@ def cosine(a: Array, b: Array) -> float:
     if not a.any() and not b.any():
         return 1.0
     scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-    if scale < LEAST_SCALE and a.any() and b.any():  # a sink far above all logits leaves O as small as 1e-300
+    if scale < LEAST_SQUARE and a.any() and b.any():  # a sink far above all logits leaves O as small as 1e-300
         return cosine(a / peak(a), b / peak(b))
     return ratio(float(np.vdot(a, b)), scale) if scale else float("nan")
 
