@@ -204,11 +204,19 @@ perfetto: $(STAMPS)/venv
 
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. From nothing, make run
 # compiles each folder as one unit: a third less to do. What was begun one way goes on that way, until make clean.
-$(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
+$(STAMPS)/core: $(STAMPS)/build $(STAMPS)/modules CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
 	@$(PIP) --no-deps --no-build-isolation \
 	  $(if $(wildcard build/*/CMakeCache.txt),,$(QUICK:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
 	@touch $@
+
+# An editable installation finds each module where it lay when it was made: whatever has moved since needs another.
+$(STAMPS)/modules: $(STAMPS)/venv FORCE
+	@find fmha/ harness emulator -name '*.py' | LC_ALL=C sort >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+.PHONY: FORCE
+FORCE:
 
 # A fmha that is started by hand may be forbidden to write bytecode.
 $(STAMPS)/imported: $(STAMPS)/core $(STAMPS)/run

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import torch
 
-from fmha.harness.worker.configuration import PAGE_SIZES
+from fmha.harness.judge.configuration import PAGE_SIZES
+from fmha.harness.kernel_side.launch import Call
 from fmha.harness.worker.devices.calls import ALIGNMENT
-from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
 Statistics = Literal["all", "lse", "none"]

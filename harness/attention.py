@@ -31,16 +31,16 @@ from fmha.harness.arguments import (
     misaligned,
     window_of,
 )
+from fmha.harness.contract.protocol import FindingRecord, Variant
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.worker import params
-from fmha.harness.worker.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.judge.configuration import UNLIMITED, Configuration, Packed, PathChoice
+from fmha.harness.kernel_side import params
+from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
-from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
-from fmha.harness.worker.protocol import FindingRecord, Variant
-from fmha.harness.worker.variants import variant_for
 
 __all__ = ["AttentionPlan", "AttentionResult", "Sparse", "attention", "merge", "plan"]
 

@@ -9,9 +9,9 @@ import torch
 
 from fmha.harness.arguments import STORED, Sparse, Statistics, Window, check
 from fmha.harness.attention import AttentionResult
-from fmha.harness.worker.configuration import PathChoice
-from fmha.harness.worker.oracle import inputs
-from fmha.harness.worker.oracle.reference import reference
+from fmha.harness.judge.configuration import PathChoice
+from fmha.harness.judge.oracle import inputs
+from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.worker.scatter import packed, unpacked
 
 

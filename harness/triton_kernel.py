@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fmha.harness.contract.device import Dim3
+from fmha.harness.judge.case import Case
 from fmha.harness.triton_ptx import ptx_for_cubin
-from fmha.harness.worker.case import Case
-from fmha.harness.worker.devices.base import Dim3
 from fmha.harness.worker.subjects.kernel import Argument, Build, Kernel, Launch, module_at
 
 # The newest that the ptxas of nvcc 12.9 reads, which is the oldest nvcc that fmha takes.

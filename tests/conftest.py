@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from fmha.harness.contract.protocol import BuildResult
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.protocol import BuildResult
-from fmha.harness.worker.variants import VARIANTS
 from tests import folders, limits, order, reports
 
 # Wall-clock deadlines fail at random where two test workers share two cores.

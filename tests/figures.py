@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmha.harness.metrics import METRICS, Bias, Measurement
+from fmha.harness.judge.metrics import METRICS, Bias, Measurement
 
 
 def measurement(**given: Any) -> Measurement:

@@ -184,8 +184,9 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
 def _main() -> None:
     from pydantic import BaseModel
 
-    from fmha.harness import cli, config, judge
+    from fmha.harness import cli, config
     from fmha.harness.hosts import shipment
+    from fmha.harness.judge import identity
 
     names = [f"fmha.harness.cli.{module.name}" for module in pkgutil.iter_modules(cli.__path__)]
     for name in (*names, *LATER):
@@ -197,7 +198,7 @@ def _main() -> None:
         models += model.__subclasses__()
     for model in models[1:]:
         model.model_rebuild()
-    judge.identity("")
+    identity.identity("")
     shipment.preamble("")
     gc.collect()
     gc.freeze()

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.harness.config.random_cases import work
-from fmha.harness.worker import variants
-from fmha.harness.worker.choice import ARCH, MOST_IN_CLUSTER, MULTIPROCESSORS, ctas_per_sm
-from fmha.harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
-from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
-from fmha.harness.worker.protocol import Variant
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
+from fmha.harness.judge.random_cases import work
+from fmha.harness.kernel_side import variants
+from fmha.harness.kernel_side.choice import ARCH, MOST_IN_CLUSTER, MULTIPROCESSORS, ctas_per_sm
+from fmha.harness.kernel_side.params import SM90_KERNELS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Sequence[Any]]

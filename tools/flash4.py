@@ -24,8 +24,8 @@ import numpy as np
 from fmha import emulator
 from fmha.emulator import programs
 from fmha.emulator.timing.architecture import architecture
+from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 from fmha.harness.see.call_time import numbers, seconds_of
-from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
 
 GPU: Final = "b200"
 HIDDEN: Final = 2048  # heads times head_dim

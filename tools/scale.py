@@ -28,11 +28,11 @@ from typing import Any
 from unittest import mock
 
 from fmha.harness.config import Limits, load
+from fmha.harness.contract.codec import encode, read_job
+from fmha.harness.contract.protocol import Event, Job
 from fmha.harness.stages import cluster
 from fmha.harness.supervisor import slurm
-from fmha.harness.worker.codec import encode, read_job
 from fmha.harness.worker.pool import node
-from fmha.harness.worker.protocol import Event, Job
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = 86400.0

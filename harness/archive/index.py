@@ -19,7 +19,7 @@ from pathlib import Path
 from fmha.harness.archive.files import read
 from fmha.harness.archive.record import RunRecord
 from fmha.harness.errors import FmhaError
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.metrics import METRICS
 
 INDEX_FILE = ".index.sqlite3"
 RUN_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}-[A-Za-z0-9._-]+?\.json(\.gz)?")

@@ -19,9 +19,9 @@ from pydantic import (
     model_serializer,
 )
 
-from fmha.harness.metrics import Measurement
-from fmha.harness.numbers import Number, encode_numbers
-from fmha.harness.status import Status
+from fmha.harness.judge.metrics import Measurement
+from fmha.harness.judge.numbers import Number, encode_numbers
+from fmha.harness.judge.status import Status
 
 SCHEMA_VERSION = 5
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fmha.harness.bench.problem import Problem
 from fmha.harness.bench.shapes import Shape
-from fmha.harness.worker.params import SM90_KINDS
+from fmha.harness.kernel_side.params import SM90_KINDS
 
 
 def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:

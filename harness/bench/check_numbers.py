@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.bench.problem import Problem
-from fmha.harness.worker.oracle.bf16 import from_bf16
+from fmha.harness.judge.oracle.bf16 import from_bf16
 
 COSINE, LSE = 0.999996, 1e-4  # seed 001's figures, as in matrix.yaml
 

@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from fmha.harness.bench.session import Session, project
-from fmha.harness.evidence.noise import LEAST_SEEDS
+from fmha.harness.judge.comparison.noise import LEAST_SEEDS
 
 MOST_IDLE_AT_END = 0.1
 SEEDS = ("--seed", "1")

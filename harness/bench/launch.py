@@ -1,6 +1,6 @@
 """The sm_90a kernels over one of a Problem: tensor maps, parameters, forward and combine, on any device.
 
-Unlike `fmha.harness.worker.launch`, which launches what the harness chose, any shape, cluster and number of walkers.
+Any shape, cluster and number of walkers, where `fmha.harness.kernel_side.launch` launches what the harness chose.
 Imports no torch, so that compute-sanitizer and ncu start quickly and see our launches only.
 """
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from fmha.harness.bench.problem import Problem, map_shapes, pack
 from fmha.harness.bench.shapes import Shape, combine_launch
-from fmha.harness.worker.devices.base import Device, LaunchConfig, LoadedModule, TensorMapSpec
-from fmha.harness.worker.params import COMBINE_THREADS, MAPS
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.contract.device import Device, LaunchConfig, LoadedModule, TensorMapSpec
+from fmha.harness.contract.protocol import FindingRecord
+from fmha.harness.kernel_side.params import COMBINE_THREADS, MAPS
 
 POISON: Final = np.uint32(0x7FEDBEEF)
 

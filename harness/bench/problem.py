@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker import params
-from fmha.harness.worker.choice import ARCH, kind_of, partial_f16
-from fmha.harness.worker.oracle import reference as definition
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
-from fmha.harness.worker.oracle.inputs import Inputs, Sparse
+from fmha.harness.judge.oracle import reference as definition
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.judge.oracle.inputs import Inputs, Sparse
+from fmha.harness.kernel_side import params
+from fmha.harness.kernel_side.choice import ARCH, kind_of, partial_f16
 
 
 @dataclass(frozen=True)

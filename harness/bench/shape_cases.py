@@ -1,4 +1,4 @@
-"""The shapes that the rule of fmha.harness.worker.choice takes at sizes of their own, forced at small ones."""
+"""The shapes that the rule of fmha.harness.kernel_side.choice takes at sizes of their own, forced at small ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fmha.harness.bench.shapes import OTHERS
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.judge.configuration import Configuration
 
 
 def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from fmha.harness.bench.problem import Problem
-from fmha.harness.worker import choice
-from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, Sm90Launch
+from fmha.harness.kernel_side import choice
+from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, Sm90Launch
 
 
 def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
@@ -104,5 +104,5 @@ def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
 
 
 SHAPES = {head_dim: shape_of(head_dim) for head_dim, rows in SM90_KERNELS if not rows}
-# By head_dim and FMHA_ROWS: what fmha.harness.worker.choice has beside them.
+# By head_dim and FMHA_ROWS: what fmha.harness.kernel_side.choice has beside them.
 OTHERS = {kernel: shape_of(*kernel) for kernel in SM90_KERNELS if kernel[1]}

@@ -16,7 +16,7 @@ from typing import Any
 from fmha.harness.archive.files import read
 from fmha.harness.archive.record import RunRecord
 from fmha.harness.bench.session import SUITES
-from fmha.harness.status import Status
+from fmha.harness.judge.status import Status
 
 
 def records(folder: Path) -> dict[str, RunRecord]:

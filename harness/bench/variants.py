@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fmha.harness.bench.shapes import OTHERS, SHAPES, Shape, shape_of
-from fmha.harness.worker.params import SM90_KERNELS
+from fmha.harness.kernel_side.params import SM90_KERNELS
 
 #                     rows keys row column boxes slots head_dim
 #                               groups

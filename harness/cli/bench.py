@@ -15,8 +15,8 @@ import typer
 
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
+from fmha.harness.contract.device import DeviceError
 from fmha.harness.errors import ExitCode, InfrastructureError
-from fmha.harness.worker.devices.base import DeviceError
 from fmha.harness.worker.devices.cuda import architecture
 
 # By name, each with the module that it needs and what pip installs it by.

@@ -18,7 +18,7 @@ from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import bisect as stage
 from fmha.harness.evidence.bisect import Bisection, Culprit
-from fmha.harness.evidence.comparison import Kind
+from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
 from fmha.harness.stages.several import names

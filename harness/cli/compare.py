@@ -15,9 +15,9 @@ from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode
-from fmha.harness.evidence.comparison import compare
 from fmha.harness.evidence.story import lines, sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
+from fmha.harness.judge.comparison.comparison import compare
 
 HELP = """Compare two runs, configuration by configuration.
 

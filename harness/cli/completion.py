@@ -107,7 +107,7 @@ def runs() -> Iterable[str]:
 @_offered
 def kinds() -> Iterable[str]:
     """The kinds of what gets worse."""
-    from fmha.harness.evidence.comparison import Kind
+    from fmha.harness.judge.comparison.comparison import Kind
 
     return (kind.value for kind in Kind)
 

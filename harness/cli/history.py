@@ -21,7 +21,7 @@ from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence.views import history_fields
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.metrics import METRICS
 from fmha.harness.trends.ancestry import Commit, ordered
 from fmha.harness.trends.series import Series, one_series
 from fmha.harness.trends.site import sure

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fmha.harness.errors import UserError
-from fmha.harness.numbers import encode_numbers
+from fmha.harness.judge.numbers import encode_numbers
 from fmha.harness.text import escaped_json, one_line, printable
 
 if TYPE_CHECKING:

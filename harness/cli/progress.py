@@ -9,9 +9,9 @@ from typing import Protocol, TextIO
 from rich.text import Text
 
 from fmha.harness.cli.screen import Console
+from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.report import STYLES
-from fmha.harness.status import Status
 from fmha.harness.text import one_line, printable
 
 

@@ -22,10 +22,10 @@ from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
-from fmha.harness.evidence.comparison import Kind
 from fmha.harness.evidence.regress import Verdict
 from fmha.harness.evidence.story import lines, sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
+from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.text import one_line

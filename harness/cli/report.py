@@ -19,9 +19,9 @@ from fmha.harness.cli.results import stem
 from fmha.harness.config import parse_filter
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.comparison import compare
 from fmha.harness.evidence.limits import configuration_of, limits_of
 from fmha.harness.evidence.views import error_of
+from fmha.harness.judge.comparison.comparison import compare
 
 if TYPE_CHECKING:
     from fmha.harness.report.page import Points

@@ -3,23 +3,20 @@
 from fmha.harness.config.filters import Filter, parse_filter
 from fmha.harness.config.hosts import HostSettings, RemoteSettings, SecretSource
 from fmha.harness.config.loader import MATRIX_FILE, interpret, load
-from fmha.harness.config.model import ALL, Biases, Guard, Limits, Matrix, Resources, Thresholds
+from fmha.harness.config.model import ALL, Guard, Limits, Matrix
 from fmha.harness.config.section import SCHEDULES
 
 __all__ = [
     "ALL",
     "MATRIX_FILE",
     "SCHEDULES",
-    "Biases",
     "Filter",
     "Guard",
     "HostSettings",
     "Limits",
     "Matrix",
     "RemoteSettings",
-    "Resources",
     "SecretSource",
-    "Thresholds",
     "interpret",
     "load",
     "parse_filter",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, create_model, model_validator
 
 from fmha.harness.config.hosts import HostSection
-from fmha.harness.config.model import ALL, Biases, Limits, Resources, Thresholds
+from fmha.harness.config.model import ALL, Limits
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
-from fmha.harness.metrics import METRICS, Metric
+from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.metrics import METRICS, Metric
 
 Name = HostName
 GateLimit = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from fmha.harness.config.kernels import Key
+from fmha.harness.contract.protocol import Cell
 from fmha.harness.errors import UserError
-from fmha.harness.worker.configuration import AXES, KINDS, OURS
-from fmha.harness.worker.protocol import Cell
+from fmha.harness.judge.configuration import AXES, KINDS, OURS
 
 # What a filter calls a field of Configuration.
 KEYS: Final[Mapping[str, str]] = {axis.key: name for name, axis in AXES.items() if axis.key}

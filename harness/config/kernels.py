@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from fmha.harness.config.model import Biases, Guard, Resources, Thresholds
+    from fmha.harness.config.model import Guard
+    from fmha.harness.contract.protocol import Cell
+    from fmha.harness.judge.limits import Biases, Resources, Thresholds
     from fmha.harness.worker.apart import Declares
-    from fmha.harness.worker.protocol import Cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fmha.harness.config.own import own_hosts
 from fmha.harness.config.peers import peers_of
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.worker.configuration import OURS
+from fmha.harness.judge.configuration import OURS
 
 MATRIX_FILE = "matrix.yaml"
 

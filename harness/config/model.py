@@ -10,44 +10,10 @@ from typing import Protocol
 
 from fmha.harness.config.hosts import HostSettings
 from fmha.harness.config.kernels import Gates, Key, MatrixKernel, parse
-from fmha.harness.metrics import METRICS
-from fmha.harness.worker.protocol import Cell
+from fmha.harness.contract.protocol import Cell
+from fmha.harness.judge.limits import Biases, Thresholds
 
 ALL = "all"  # every suite, where suites are named
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Limits of one gate by the names of METRICS, in their order; docs/understand/gates.md defines them."""
-
-    limits: Mapping[str, float]
-
-    def laxer(self, other: Thresholds) -> Thresholds:
-        """Of each limit, the one that more passes."""
-        pairs = {name: (limit, other.limits[name]) for name, limit in self.limits.items()}
-        return Thresholds({name: min(pair) if METRICS[name].least else max(pair) for name, pair in pairs.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The most that one kernel may use: registers a thread; bytes of spills (stores and loads), of stack a thread, and
-    of shared memory a CTA, static and dynamic."""
-
-    registers: int
-    spill_bytes: int
-    stack_bytes: int
-    shared_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Biases:
-    """The most of what has a direction: of a configuration, and pooled over those of a run."""
-
-    slope_bias: float
-    lse_bias: float
-    coarse: float
-    pooled_slope: float
-    pooled_lse: float
 
 
 class Space(Protocol):

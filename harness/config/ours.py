@@ -10,10 +10,11 @@ from typing import ClassVar
 from fmha.harness.config.document import GatesSection, GuardSection
 from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
-from fmha.harness.config.model import Guard, Thresholds
-from fmha.harness.config.random_cases import smaller
-from fmha.harness.worker.configuration import OURS, parse_id
-from fmha.harness.worker.protocol import Cell, Configuration
+from fmha.harness.config.model import Guard
+from fmha.harness.contract.protocol import Cell, Configuration
+from fmha.harness.judge.configuration import OURS, parse_id
+from fmha.harness.judge.limits import Thresholds
+from fmha.harness.judge.random_cases import smaller
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from fmha.harness.config.document import (
     thresholds_section,
 )
 from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
-from fmha.harness.config.model import Guard, Matrix, RandomSuite, Resources, Thresholds
+from fmha.harness.config.model import Guard, Matrix, RandomSuite
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own_random import Drawn, NothingLeftError, fault, smaller
 from fmha.harness.config.peers import peers_of
@@ -31,13 +31,14 @@ from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
 from fmha.harness.config.validation import conforming
 from fmha.harness.config.yaml_lines import Document, FieldPath
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.metrics import OF_ANY_KERNEL
-from fmha.harness.worker.case import Case, Value, case_of, parse_case
-from fmha.harness.worker.configuration import OURS
+from fmha.harness.judge.case import Case, Value, case_of, parse_case
+from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.limits import Resources, Thresholds
+from fmha.harness.judge.metrics import OF_ANY_KERNEL
 
 if TYPE_CHECKING:
+    from fmha.harness.contract.protocol import Cell
     from fmha.harness.worker.apart import Declares
-    from fmha.harness.worker.protocol import Cell
     from fmha.harness.worker.subjects.kernel import Kernel
 
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS

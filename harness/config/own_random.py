@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from fmha.harness.config.random_cases import size
 from fmha.harness.errors import UserError
-from fmha.harness.worker.case import Case, Field, Value, case_of
+from fmha.harness.judge.case import Case, Field, Value, case_of
+from fmha.harness.judge.random_cases import size
 
 if TYPE_CHECKING:
     from fmha.harness.worker.subjects.kernel import Kernel

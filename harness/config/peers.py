@@ -9,11 +9,12 @@ from typing import ClassVar
 
 from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
-from fmha.harness.config.model import Guard, Thresholds
+from fmha.harness.config.model import Guard
 from fmha.harness.config.ours import Ours
-from fmha.harness.metrics import OF_ANY_KERNEL
-from fmha.harness.worker.configuration import OURS, Configuration, parse_id
-from fmha.harness.worker.protocol import Cell, PeerCell
+from fmha.harness.contract.protocol import Cell, PeerCell
+from fmha.harness.judge.configuration import OURS, Configuration, parse_id
+from fmha.harness.judge.limits import Thresholds
+from fmha.harness.judge.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.subjects.peers import PEERS, Peer, refusal
 
 

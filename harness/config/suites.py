@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from fmha.harness.config.model import RandomSuite
-from fmha.harness.config.random_cases import Space
 from fmha.harness.config.section import Section, wrong
-from fmha.harness.worker.configuration import AXES, DEFAULTS, KINDS, Configuration, fault, parse_id
+from fmha.harness.judge.configuration import AXES, DEFAULTS, KINDS, Configuration, fault, parse_id
+from fmha.harness.judge.random_cases import Space
 
 MOST_CONFIGURATIONS = 10_000
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.emulate.document import BufferSection
 from fmha.harness.errors import UserError
-from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 
 _DTYPES = {
     "u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16, "u32": np.uint32, "s32": np.int32,

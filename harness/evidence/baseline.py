@@ -12,12 +12,12 @@ from fmha.harness import archive
 from fmha.harness.archive import BASELINES, Index, RunRecord, signature
 from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Limit
 from fmha.harness.errors import InterruptionError, UserError
-from fmha.harness.evidence.noise import LEAST_SEEDS
 from fmha.harness.git import git
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.comparison.noise import LEAST_SEEDS
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
-from fmha.harness.status import RED, Status
 
 
 @dataclass(frozen=True, slots=True)

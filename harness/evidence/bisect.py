@@ -23,14 +23,14 @@ from fmha.harness.config import load
 from fmha.harness.config.filters import NothingSelectedError
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
-from fmha.harness.evidence.noise import scaled, values_of
 from fmha.harness.evidence.suspects import Suspects
 from fmha.harness.git import git, git_text, resolve_commit
+from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
+from fmha.harness.judge.comparison.noise import scaled, values_of
+from fmha.harness.judge.status import Status
 from fmha.harness.stages import several
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import INTERRUPTED, Request, execute
-from fmha.harness.status import Status
 
 CHECKOUT_SECONDS = 300
 

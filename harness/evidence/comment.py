@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fmha.harness import archive
 from fmha.harness.evidence.github import cut, markdown
 from fmha.harness.evidence.story import sentence
-from fmha.harness.status import Status
+from fmha.harness.judge.status import Status
 
 if TYPE_CHECKING:
     from fmha.harness.evidence.regress import Verdict

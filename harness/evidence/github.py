@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from fmha.harness.stages.report import cells, missed, verdict_line
-from fmha.harness.status import Status
+from fmha.harness.judge.comparison.missed import missed
+from fmha.harness.judge.status import Status
+from fmha.harness.stages.report import cells, verdict_line
 from fmha.harness.text import printable
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.archive import RunRecord
     from fmha.harness.archive.record import ConfigurationRecord
-    from fmha.harness.evidence.comparison import Regression
+    from fmha.harness.judge.comparison.comparison import Regression
 
 MOST_ANNOTATIONS = 10  # of one kind a step; what is beyond is dropped by GitHub
 MOST_SUMMARY = 1 << 20  # bytes; a larger summary is refused as a whole

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from fmha.harness import archive
-from fmha.harness.stages.report import Cause, cause_of, missed
-from fmha.harness.status import RED, Status
+from fmha.harness.judge.comparison.missed import missed
+from fmha.harness.judge.status import RED, Status
+from fmha.harness.stages.report import Cause, cause_of
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.archive import RunRecord
     from fmha.harness.archive.record import ConfigurationRecord, Finding, Pooled
-    from fmha.harness.evidence.comparison import Regression
+    from fmha.harness.judge.comparison.comparison import Regression
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
 _ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.INFRA_ERROR})

@@ -9,11 +9,11 @@ from pathlib import Path
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Parameters
 from fmha.harness.config import load
+from fmha.harness.contract.protocol import Cell, Configuration
 from fmha.harness.errors import FmhaError
 from fmha.harness.evidence.views import error_of
+from fmha.harness.judge.case import Case
 from fmha.harness.stages.preflight import git_root
-from fmha.harness.worker.case import Case
-from fmha.harness.worker.protocol import Cell, Configuration
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 

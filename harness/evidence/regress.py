@@ -13,15 +13,15 @@ from fmha.harness.archive.record import Held
 from fmha.harness.config import load, parse_filter
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
-from fmha.harness.evidence.judged import named as named_files
 from fmha.harness.evidence.limits import configuration_of
 from fmha.harness.evidence.story import Group, tell
 from fmha.harness.git import resolve_commit
+from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
+from fmha.harness.judge.comparison.judged import named as named_files
+from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import Request, execute
 from fmha.harness.stages.preflight import git_root
-from fmha.harness.status import Status
 
 
 @dataclass(frozen=True, slots=True)

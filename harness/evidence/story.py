@@ -13,10 +13,10 @@ from typing import Any
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config.filters import KEYS
-from fmha.harness.evidence.comparison import Comparison, Kind, Regression
-from fmha.harness.metrics import METRICS
-from fmha.harness.status import Status
-from fmha.harness.worker.configuration import DEFAULTS
+from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression
+from fmha.harness.judge.configuration import DEFAULTS
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status
 
 MOST_KEYS = 3  # of a filter: what takes more is no longer one thing that the cases have in common
 MOST_VALUES = 4  # of a key that are read out one by one

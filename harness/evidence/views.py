@@ -10,10 +10,10 @@ from typing import Any
 from fmha.harness.archive import Found
 from fmha.harness.archive.index import NumbersRow, RunRow
 from fmha.harness.archive.record import ConfigurationRecord
-from fmha.harness.evidence.comparison import Comparison, same_inputs
-from fmha.harness.evidence.noise import values_of
-from fmha.harness.evidence.speed import Verdict
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.comparison.comparison import Comparison, same_inputs
+from fmha.harness.judge.comparison.noise import values_of
+from fmha.harness.judge.comparison.speed import Verdict
+from fmha.harness.judge.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from watchfiles import watch as changes_of
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.config import MATRIX_FILE, load
+from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.errors import ExitCode, FmhaError, InterruptionError
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Step
 from fmha.harness.stages.pipeline import Prepared, Request, execute, prepare
-from fmha.harness.worker.protocol import BuildResult
 
 Show = Callable[[RunRecord, Path | None], None]
 Complain = Callable[[FmhaError], None]

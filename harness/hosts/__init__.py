@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fmha.harness.errors import UserError
 from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
-from fmha.harness.worker.configuration import OURS
+from fmha.harness.judge.configuration import OURS
 
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix

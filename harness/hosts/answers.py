@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from fmha.harness.contract.codec import CodecError, decode
+from fmha.harness.contract.protocol import BuildResult, Event, Timed, Variant
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.metrics import METRICS
-from fmha.harness.worker.codec import CodecError, decode
-from fmha.harness.worker.protocol import BuildResult, Event, Timed, Variant
+from fmha.harness.judge.metrics import METRICS
 
 MOST_LINE_BYTES = 160 << 20  # of one message: the supervisor's longest event, quoted once more
 MOST_EVENT_BYTES = 1 << 30  # of all events of a run

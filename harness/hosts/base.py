@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from fmha.harness.config import Limits
-    from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
+    from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 
 
 @dataclass(frozen=True, slots=True)

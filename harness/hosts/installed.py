@@ -17,7 +17,7 @@ from typing import Final
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.git import git, git_failure
-from fmha.harness.worker.params import SM90_TABLE, sm90_table
+from fmha.harness.kernel_side.params import SM90_TABLE, sm90_table
 
 REF: Final = "refs/fmha/installed"
 # Nobody's, at no time: the same files are the same commit, which a host that has it is not sent again.

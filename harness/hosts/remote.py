@@ -20,6 +20,7 @@ from typing import Any
 
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
+from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import answers, credentials, early, ledger, sync
 from fmha.harness.hosts.answers import checked
@@ -29,9 +30,8 @@ from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
+from fmha.harness.judge.configuration import OURS
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
-from fmha.harness.worker.configuration import OURS
-from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried

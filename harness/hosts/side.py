@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fmha.harness.contract.protocol import Cell, Variant
 from fmha.harness.errors import UserError
 from fmha.harness.worker.apart import KernelSideError, Side
-from fmha.harness.worker.protocol import Cell, Variant
 
 
 def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:

@@ -11,12 +11,12 @@ from operator import attrgetter
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config.filters import KEYS
-from fmha.harness.evidence.comparison import Comparison, band_for, counters_of, same_inputs
-from fmha.harness.evidence.noise import scaled, values_of
 from fmha.harness.evidence.story import Pair, axes_of, name_of, paired
 from fmha.harness.evidence.views import error_of
-from fmha.harness.metrics import METRICS
-from fmha.harness.status import RED, Status
+from fmha.harness.judge.comparison.comparison import Comparison, band_for, counters_of, same_inputs
+from fmha.harness.judge.comparison.noise import scaled, values_of
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import RED, Status
 
 MOST_COLUMNS = 8  # of s_k one by one; more are put together by powers of two
 MOST_STRIPS = 4

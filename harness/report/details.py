@@ -14,7 +14,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Finding
 from fmha.harness.evidence.limits import Limit
 from fmha.harness.evidence.story import name_of
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.metrics import METRICS
 from fmha.harness.report.delta import Change, Look
 
 MOST_DETAILS = 60

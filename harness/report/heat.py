@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fmha.harness.archive.record import ConfigurationRecord
-from fmha.harness.evidence.noise import values_of
 from fmha.harness.evidence.views import error_of
-from fmha.harness.metrics import METRICS
-from fmha.harness.status import Status
-from fmha.harness.worker.configuration import DEFAULTS
+from fmha.harness.judge.comparison.noise import values_of
+from fmha.harness.judge.configuration import DEFAULTS
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status
 
 STEPS = 7  # of colour
 NAMES = {name: metric.words for name, metric in METRICS.items()}

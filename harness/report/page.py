@@ -11,15 +11,17 @@ import jinja2
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Finding
-from fmha.harness.evidence import speed, story
-from fmha.harness.evidence.comparison import Comparison, Regression, sizes_of
-from fmha.harness.evidence.noise import values_of
+from fmha.harness.evidence import story
 from fmha.harness.evidence.views import error_of
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.comparison import speed
+from fmha.harness.judge.comparison.comparison import Comparison, Regression, sizes_of
+from fmha.harness.judge.comparison.missed import missed
+from fmha.harness.judge.comparison.noise import values_of
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status
 from fmha.harness.report import charts, delta, details, heat
 from fmha.harness.report.charts import Chart
-from fmha.harness.stages.report import Cause, cause_of, coverage_totals, missed, verdict_line
-from fmha.harness.status import Status
+from fmha.harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
 
 MOST_POINTS = 60  # of a history
 Points = Sequence[tuple[str, float]]

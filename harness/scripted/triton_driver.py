@@ -22,6 +22,7 @@ from triton.backends.driver import DriverBase
 
 from fmha import emulator
 from fmha.emulator.device import MAX_SHARED_BYTES
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.scripted.machine import (
     MULTIPROCESSORS,
     REGISTERS,
@@ -36,7 +37,6 @@ from fmha.harness.scripted.machine import (
     Told,
 )
 from fmha.harness.triton_ptx import ptx_for_cubin
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
 
 MOST_REGISTERS: Final = 255  # of a thread
 # `elem_type` of a descriptor's metadata: CUtensorMapDataType, but that f32_ftz, f64 and bf16 change places.

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
-from fmha.harness.worker.choice import splits_of
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.kernel_side.choice import splits_of
+from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
-from fmha.harness.worker.protocol import Variant
-from fmha.harness.worker.variants import variant_for
 
 _PERIOD = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 
@@ -47,7 +47,7 @@ def seconds_of(gpu: Architecture, launches: tuple[Modelled, ...]) -> float:
 
 def call_for(item: Configuration, gpu: Architecture) -> Call:
     """The call that a configuration's sizes ask for. Where the configuration leaves the splits open, they are those
-    that `attention` takes: by the rule of fmha.harness.worker.choice, or as many as fill the GPU."""
+    that `attention` takes: by the rule of fmha.harness.kernel_side.choice, or as many as fill the GPU."""
     left, right = item.bounds
     call = Call(
         head_dim=item.head_dim,

@@ -12,13 +12,13 @@ from typing import Any, Final
 from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness.config import Matrix, parse_filter
+from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.kernel_side.launch import Call
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import Configuration, parse_id
-from fmha.harness.worker.launch import Call
-from fmha.harness.worker.protocol import Variant
-from fmha.harness.worker.variants import variant_for
 
 BUILD_SECONDS: Final = 600
 # How far a modelled time may be off, for who sees it without docs/understand/timing.md.

@@ -9,9 +9,9 @@ from pathlib import Path
 from fmha.harness.archive.record import ConfigurationRecord, RunRecord
 from fmha.harness.archive.search import find
 from fmha.harness.errors import UserError
+from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.see.differing import tree_of
 from fmha.harness.see.subject import Subject, of_configuration
-from fmha.harness.worker.schedules import parse_schedule
 
 
 @contextmanager

@@ -11,17 +11,17 @@ from typing import cast
 
 from fmha.emulator.device import Schedule
 from fmha.harness import config
+from fmha.harness.contract.protocol import BuildResult, Resources
 from fmha.harness.emulate import read_launch_file
 from fmha.harness.emulate.launch import look_at
 from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.judge.schedules import parse_schedule
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.devices.emulator import Around, EmulatorDevice
-from fmha.harness.worker.oracle.inputs import make_inputs
-from fmha.harness.worker.protocol import BuildResult, Resources
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.schedules import parse_schedule
-from fmha.harness.worker.variants import variant_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from pathlib import Path
 from fmha.harness.config import MATRIX_FILE, interpret, load
 from fmha.harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
 from fmha.harness.git import git, resolve_commit
-from fmha.harness.judge import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
-from fmha.harness.worker.params import SM90_TABLE
+from fmha.harness.judge.identity import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
+from fmha.harness.kernel_side.params import SM90_TABLE
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
 PACKAGE = "fmha"  # a folder with links to the two that are its content
@@ -178,9 +178,9 @@ def _judge_of(root: Path, commit: str) -> Path:
     if "harness" not in names:
         raise UserError(f"--judge: commit {commit[:12]} has no harness", next_step="name a later one")
     tree = laid_out(root, commit, names)
-    for name, when in (("harness/judge.py", "the judge was apart"), (f"{PACKAGE}/__main__.py", "fmha was one package")):
-        if not (tree / name).is_file():
-            raise UserError(f"--judge: commit {commit[:12]} is of before {when}", next_step="name a later one")
+    if not (tree / "harness" / "judge" / "identity.py").is_file():
+        what = f"--judge: commit {commit[:12]} is of before the judge was a folder"
+        raise UserError(what, next_step="name a later one")
     return tree
 
 

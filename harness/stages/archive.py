@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Literal
 
 from fmha.harness.archive import record as model
-from fmha.harness.config import Biases
+from fmha.harness.contract.protocol import BuildResult, Timed
 from fmha.harness.errors import ExitCode
 from fmha.harness.hosts import HostFacts
-from fmha.harness.judge import Identity
+from fmha.harness.judge.identity import Identity
+from fmha.harness.judge.limits import Biases
+from fmha.harness.judge.pooled import pooled
+from fmha.harness.judge.status import Status, exit_code
 from fmha.harness.stages.apart import Judge
 from fmha.harness.stages.coverage import Coverage, collect
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan
-from fmha.harness.stages.pooled import pooled
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.status import Status, exit_code
 from fmha.harness.worker.pool.lines import Lines
-from fmha.harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fmha.harness.config import Limits
+from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import Host
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.plan import Plan
-from fmha.harness.worker.protocol import BuildResult
 
 Builds = Mapping[str, BuildResult]
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import Limits
+from fmha.harness.contract.codec import CodecError, decode, write_job
+from fmha.harness.contract.protocol import Cell, Event, Job
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.supervisor import slurm
 from fmha.harness.supervisor.rundir import HostError
-from fmha.harness.worker.codec import CodecError, decode, write_job
 from fmha.harness.worker.pool import node
 from fmha.harness.worker.pool.spread import spread
-from fmha.harness.worker.protocol import Cell, Event, Job
 
 TICK_SECONDS: Final = 0.2  # between looks into the shared folder, which tells nobody
 READS_A_SECOND: Final = 100  # of tasks' files, at the most: a file server has others to serve

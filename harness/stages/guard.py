@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Outcome, Step
-from fmha.harness.status import Status
 
 
 def alarm(outcomes: Sequence[Outcome]) -> str | None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fmha.harness.config import Matrix
+from fmha.harness.contract.protocol import Drawn, Event, Job
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import Host
-from fmha.harness.stages import gate
+from fmha.harness.judge import gate
+from fmha.harness.judge.limits import Limit
+from fmha.harness.judge.schedules import merge_findings
+from fmha.harness.judge.status import Status
 from fmha.harness.stages.build import Builds
-from fmha.harness.stages.outcome import Limit, Observer, Outcome, Step
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Drawn, Event, Job
-from fmha.harness.worker.schedules import merge_findings
+from fmha.harness.stages.outcome import Observer, Outcome, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Cell, FindingRecord, Measurement, Timed, Variant
+from fmha.harness.contract.protocol import Cell, FindingRecord, Measurement, Timed, Variant
+from fmha.harness.judge.limits import Check, Limit
+from fmha.harness.judge.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,31 +23,6 @@ class Step:
     selected: bool
     variant: Variant | None
     reason: str = ""
-
-
-Bound = Literal["at least", "at most"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A gate: the figure `name` has to be `bound` `limit`."""
-
-    name: str
-    bound: Bound
-    limit: float
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A gate that was missed: `value` should be `bound` `limit`."""
-
-    name: str
-    value: float
-    limit: float
-    bound: Bound
-
-    def __str__(self) -> str:
-        return f"{self.name} is {self.value:.9g}; {self.bound} {self.limit:.9g} is required"
 
 
 @dataclass(frozen=True, slots=True)

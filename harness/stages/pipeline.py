@@ -15,7 +15,8 @@ from fmha.harness import archive
 from fmha.harness.config import SCHEDULES, Matrix, load, parse_filter
 from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import Host, Order, open_host
-from fmha.harness.judge import identity
+from fmha.harness.judge.identity import identity
+from fmha.harness.judge.schedules import parse_schedule, schedules_of
 from fmha.harness.stages import guard, matrix, shrink, sync
 from fmha.harness.stages.apart import Judge, kernel_side_differs
 from fmha.harness.stages.build import Builds, build
@@ -23,7 +24,6 @@ from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan, Selection, make_plan
 from fmha.harness.stages.preflight import GitFacts, git_facts
 from fmha.harness.stages.sync import exact_commit
-from fmha.harness.worker.schedules import parse_schedule, schedules_of
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord

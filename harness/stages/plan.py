@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fmha.harness.config import ALL, Filter, Matrix
+from fmha.harness.contract.protocol import Cell, Variant
 from fmha.harness.errors import UserError
 from fmha.harness.hosts import Host
 from fmha.harness.stages.outcome import Step
-from fmha.harness.worker.protocol import Cell, Variant
 
 
 @dataclass(frozen=True, slots=True)

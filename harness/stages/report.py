@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fmha.harness.stages.gate import HAZARDS
-from fmha.harness.stages.pooled import misses
-from fmha.harness.status import Status
+from fmha.harness.judge.comparison.missed import missed
+from fmha.harness.judge.gate import HAZARDS
+from fmha.harness.judge.status import Status
 from fmha.harness.text import one_line
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding, Pooled
+    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 TIME = "us"  # of a launch on a GPU, where the run has such times
@@ -89,11 +89,6 @@ def _verdict_words(record: RunRecord) -> str:
         return f"FAIL each of {verdict.total} passed, together they are biased: {worse[0].group}{more}"
     others = ", ".join(f"{count} {status}" for status, count in verdict.counts.items() if status is not Status.PASS)
     return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}"
-
-
-def missed(record: RunRecord) -> list[Pooled]:
-    """The figures over many configurations that miss their limits, the worst first."""
-    return [figure for figure in record.pooled if misses(figure.value, figure.limit)]
 
 
 def judge_lines(record: RunRecord) -> Iterator[str]:

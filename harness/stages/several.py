@@ -17,11 +17,11 @@ from fmha.harness import archive
 from fmha.harness.config import HostSettings
 from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import HostFacts, open_host, settings_for
+from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages import pipeline
 from fmha.harness.stages.outcome import Observer, Outcome, Step
 from fmha.harness.stages.pipeline import HostOpener, Prepared, Progress, Request, Show
 from fmha.harness.stages.plan import Plan
-from fmha.harness.status import RED, Status
 from fmha.harness.worker.pool.spread import estimates
 
 if TYPE_CHECKING:

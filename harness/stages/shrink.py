@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+from fmha.harness.contract.protocol import Cell
+from fmha.harness.judge.schedules import schedules_of
+from fmha.harness.judge.status import RED
 from fmha.harness.stages import matrix
 from fmha.harness.stages.outcome import Outcome, Step
-from fmha.harness.status import RED
-from fmha.harness.worker.protocol import Cell
-from fmha.harness.worker.schedules import schedules_of
 
 SHRINK_SECONDS: Final = 180.0
 

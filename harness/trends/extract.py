@@ -20,9 +20,9 @@ from typing import Any
 from fmha.harness.archive.files import document
 from fmha.harness.archive.index import RUN_NAME
 from fmha.harness.errors import UserError
-from fmha.harness.evidence.comparison import NOT_THE_KERNELS
-from fmha.harness.metrics import METRICS
-from fmha.harness.numbers import NAMES
+from fmha.harness.judge.comparison.comparison import NOT_THE_KERNELS
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.numbers import NAMES
 
 CACHE_FILE = ".trends.sqlite3"
 _VERSION = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fmha.harness.evidence.distributions import student_tail
+from fmha.harness.judge.comparison.distributions import student_tail
 from fmha.harness.trends.extract import Facts
 
 LEAST = 4  # of a model: among fewer nobody knows which one is odd

@@ -17,7 +17,7 @@ from typing import Any
 
 from fmha.harness import archive
 from fmha.harness.errors import UserError
-from fmha.harness.judge import installed_root
+from fmha.harness.judge.identity import installed_root
 
 FOLDER = "modelled"
 FIGURE = "modelled_time"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from fmha.harness.evidence.comparison import Kind, Regression
-from fmha.harness.evidence.noise import LEAST_DEVIATION
 from fmha.harness.evidence.story import Axes, Group, axes_of, grouped
-from fmha.harness.metrics import METRICS
-from fmha.harness.status import Status
+from fmha.harness.judge.comparison.comparison import Kind, Regression
+from fmha.harness.judge.comparison.noise import LEAST_DEVIATION
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status
 from fmha.harness.trends.ancestry import Commit
 from fmha.harness.trends.extract import Facts
 from fmha.harness.trends.modelled import FIGURE, Times

@@ -21,7 +21,7 @@ import jinja2
 
 from fmha.harness import archive
 from fmha.harness.evidence.story import name_of
-from fmha.harness.metrics import METRICS
+from fmha.harness.judge.metrics import METRICS
 from fmha.harness.report.details import anchor_of
 from fmha.harness.trends.baselines import Baseline
 from fmha.harness.trends.extract import Facts

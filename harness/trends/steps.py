@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.evidence.distributions import student_tail
+from fmha.harness.judge.comparison.distributions import student_tail
 
 LONGEST = 32  # of a stretch within the series; a longer one is found as two steps, one at each end
 LEAST = 5  # values, or there is no spread to speak of

@@ -19,14 +19,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from fmha.harness.contract.codec import CodecError, event_to_line, read_job
+from fmha.harness.contract.device import DeviceError, DeviceLostError
+from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
+from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
 from fmha.harness.worker.apart import KernelSideError, Side, side_of
-from fmha.harness.worker.codec import CodecError, event_to_line, read_job
-from fmha.harness.worker.configuration import OURS
-from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
 from fmha.harness.worker.process import die_with_parent
-from fmha.harness.worker.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
-from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
 from fmha.harness.worker.timing import UntimedError

@@ -17,10 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fmha.harness.worker import recipe
-from fmha.harness.worker.codec import CodecError, decode, encode
-from fmha.harness.worker.configuration import OURS
-from fmha.harness.worker.devices.base import (
+from fmha.harness.contract.codec import CodecError, decode, encode
+from fmha.harness.contract.device import (
     Device,
     DeviceError,
     LaunchConfig,
@@ -28,9 +26,11 @@ from fmha.harness.worker.devices.base import (
     LoadedModule,
     TensorMapSpec,
 )
-from fmha.harness.worker.launch import Call, launch_attention, sum_of
-from fmha.harness.worker.protocol import Cell, Variant
-from fmha.harness.worker.variants import variant_for
+from fmha.harness.contract.protocol import Cell, Variant
+from fmha.harness.judge.configuration import OURS
+from fmha.harness.kernel_side import recipe
+from fmha.harness.kernel_side.launch import Call, launch_attention, sum_of
+from fmha.harness.kernel_side.variants import variant_for
 
 Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
 MOST_LAUNCHES = 64  # of one call: a commit that asks on and on is stopped

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fmha.harness.contract.device import Device, DeviceError, LoadedModule, Roomy
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import Inputs, poison
+from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
+from fmha.harness.kernel_side.choice import Balance
+from fmha.harness.kernel_side.launch import Call, contiguous, launch_attention
+from fmha.harness.kernel_side.variants import merges_in_cluster
 from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.choice import Balance
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
-from fmha.harness.worker.launch import Call, contiguous, launch_attention
-from fmha.harness.worker.oracle.bf16 import from_bf16
-from fmha.harness.worker.oracle.inputs import Inputs, poison
-from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.scatter import query_lengths, scattered, scattered_call, unpacked
-from fmha.harness.worker.variants import merges_in_cluster
-
-# Quiet NaNs with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
-POISON: Final = 0x7FEDBEEF
-POISON_BF16: Final = 0x7FED
 
 
 class CountLeftError(Exception):
     """The launch has not put back what CTAs count in: a graph's next launch of it would begin there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """What the device left: o [batch, t, heads, head_dim] float32, or bf16 bits; the rest [batch, t, heads] float32."""
-
-    o: NDArray[Any]
-    row_max: NDArray[np.float32]
-    row_sum: NDArray[np.float32]
-    lse: NDArray[np.float32]
-    report: LaunchReport
-
-    @property
-    def o_values(self) -> NDArray[np.float64]:
-        return from_bf16(self.o) if self.o.dtype == np.uint16 else self.o.astype(np.float64)
 
 
 def run_attention(

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.oracle.inputs import Inputs, poison
-from fmha.harness.worker.oracle.reference import dense_range
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import Inputs, poison
+from fmha.harness.judge.oracle.reference import dense_range
 
 UNUSED_PAGES: Final = 3  # that no entry of a block table names, or one that nobody may look at
 UNUSED_ENTRIES: Final = 2  # of each row of a block table, behind those that s_k keys need

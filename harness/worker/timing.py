@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from fmha.harness.contract.device import Device, LoadedModule, Stopwatch
+from fmha.harness.contract.protocol import Beside, BuildResult, Measurement, Timed
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import Inputs
+from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.reference import Reference
+from fmha.harness.kernel_side.launch import Call, launch_attention
 from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import Device, LoadedModule, Stopwatch
 from fmha.harness.worker.interleave import Side, interleave
-from fmha.harness.worker.launch import Call, launch_attention
-from fmha.harness.worker.oracle.inputs import Inputs
-from fmha.harness.worker.oracle.measure import measure
-from fmha.harness.worker.oracle.reference import Reference
-from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed
 from fmha.harness.worker.run import call_of, place, run_attention
 from fmha.harness.worker.scatter import scattered
 

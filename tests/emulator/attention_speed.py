@@ -25,13 +25,13 @@ from pathlib import Path
 
 from fmha.emulator.bench import describe_host
 from fmha.emulator.device import MMA_SUMS, Device, MmaSums
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_pages
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.oracle.inputs import make_inputs
-from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.variants import VARIANTS, knows_heads, knows_pages
 from tests.emulator.thirdparty.running import NAMES, execute
 
 ROOT = Path(__file__).parents[2]

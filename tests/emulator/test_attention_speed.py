@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.protocol import BuildResult
-from fmha.harness.worker.variants import VARIANTS
+from fmha.harness.contract.protocol import BuildResult
+from fmha.harness.kernel_side.variants import VARIANTS
 from tests.emulator.attention_speed import cost
 
 

@@ -23,7 +23,7 @@ from fmha.emulator.mutation.redundant import ANY_LINE
 from fmha.emulator.mutation.run import Outcome, check_original, check_reached
 from fmha.emulator.mutation.statements import Source, moved, split_operands, statement_of
 from fmha.emulator.ptx import Instruction
-from fmha.harness.worker.protocol import BuildResult
+from fmha.harness.contract.protocol import BuildResult
 from tests.emulator.micro import launch_micro, micro_ptx
 from tests.emulator.thirdparty.running import HERE as KERNELS
 from tests.emulator.thirdparty.running import NAMES

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from fmha.harness.config import load
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.judge.configuration import Configuration
 from tests.evidence.seeded_history import REPOSITORY, Change, History, Planned
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fmha.harness import archive
-from fmha.harness.evidence.noise import LEAST_DEVIATION, band_of, scaled
-from fmha.harness.worker.configuration import parse_id
+from fmha.harness.judge.comparison.noise import LEAST_DEVIATION, band_of, scaled
+from fmha.harness.judge.configuration import parse_id
 
 BASELINE = Path(__file__).resolve().parents[2] / "results" / "baselines" / "emulator.json"
 GROWN: Mapping[str, tuple[str, Callable[[float], float]]] = {

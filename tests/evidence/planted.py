@@ -15,8 +15,8 @@ from typing import Any
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, FailedCheck, Finding, Parameters
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Configuration
+from fmha.harness.contract.protocol import Configuration
+from fmha.harness.judge.status import Status
 from tests.evidence.records import record
 
 SOURCE = "kernel/sm100/fmha_fwd.cu"
@@ -135,7 +135,7 @@ def _without(run: RunRecord, where: Where) -> RunRecord:
 
 def _judged(run: RunRecord) -> RunRecord:
     assert run.judge
-    files = run.judge.files | {"harness/worker/oracle/reference.py": "0" * 16}
+    files = run.judge.files | {"harness/judge/oracle/reference.py": "0" * 16}
     return later(run).model_copy(update={"judge": run.judge.model_copy(update={"digest": "0" * 64, "files": files})})
 
 
@@ -158,7 +158,7 @@ PLANTED = (
     Plant("registers", "255 registers and 16 bytes spilled at head_dim 512", _registers),
     Plant("vanished", "T = 128 is not run any more", lambda run: _without(
         run, lambda item: item.parameters.t == 128)),
-    Plant("judge", "harness/worker/oracle/reference.py is another", _judged),
+    Plant("judge", "harness/judge/oracle/reference.py is another", _judged),
     Plant("fails", "LSE in base 2 at head_dim 64 with mask window: the gate is missed", lambda run: changed(
         run, lambda item: item.parameters.head_dim == 64 and item.parameters.mask == "window", missed)),
     Plant("bits", "other bits at head_dim 512, errors as before", lambda run: changed(run, _head_dim(512), bits)),

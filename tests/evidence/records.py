@@ -14,16 +14,16 @@ from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import Acceptance
 from fmha.harness.config import parse_filter
-from fmha.harness.evidence.noise import values_of
+from fmha.harness.contract.protocol import BuildResult, Configuration, Resources
 from fmha.harness.hosts import HostFacts, Machine
-from fmha.harness.judge import Identity, identity
+from fmha.harness.judge.comparison.noise import values_of
+from fmha.harness.judge.identity import Identity, identity
+from fmha.harness.judge.status import Status
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.stages.archive import Circumstances, make_record
 from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.plan import Plan
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import BuildResult, Configuration, Resources
-from fmha.harness.worker.variants import VARIANTS
 from tests.harness.support import GOOD
 
 VARIANT = next(variant for variant in VARIANTS if variant.head_dim == 64)

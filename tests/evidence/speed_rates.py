@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.evidence.speed import Verdict, judge
+from fmha.harness.judge.comparison.speed import Verdict, judge
 
 ROUNDS = 40
 NOISE = 0.01  # standard deviation of a round's logarithm

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fmha.harness.evidence.baseline import kept_noise
-from fmha.harness.stages.outcome import Limit
-from fmha.harness.status import Status
+from fmha.harness.judge.limits import Limit
+from fmha.harness.judge.status import Status
 from tests.evidence.records import IDS, accepted, measured, record
 from tests.harness.support import GOOD
 

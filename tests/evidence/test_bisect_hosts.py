@@ -10,7 +10,7 @@ import pytest
 from fmha.harness.archive import RunRecord
 from fmha.harness.errors import UserError
 from fmha.harness.evidence import bisect as stage
-from fmha.harness.evidence.comparison import Comparison, Kind, Regression
+from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import Request
 

@@ -12,10 +12,10 @@ import pytest
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import Held, Pooled
+from fmha.harness.contract.protocol import FindingRecord
 from fmha.harness.evidence import github, junit
-from fmha.harness.evidence.comparison import Kind, Regression
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.judge.comparison.comparison import Kind, Regression
+from fmha.harness.judge.status import Status
 from tests.evidence.records import IDS, record
 
 HOSTILE = "a\x00b ]]> <b>&\n::error::no | [x](y) `z`"

@@ -16,7 +16,7 @@ import pytest
 from fmha.harness import archive, cli
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.noise import LEAST_SEEDS
+from fmha.harness.judge.comparison.noise import LEAST_SEEDS
 from tests.evidence.records import IDS, archived, measured, record
 from tests.harness.support import GOOD
 

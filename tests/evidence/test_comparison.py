@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
-from fmha.harness.evidence.noise import LEAST_SEEDS, band_of, scaled
-from fmha.harness.judge import identity_of
-from fmha.harness.metrics import METRICS
-from fmha.harness.stages.outcome import Limit
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.contract.protocol import FindingRecord
+from fmha.harness.judge.comparison.comparison import ALLOWANCE, Comparison, Kind, compare
+from fmha.harness.judge.comparison.noise import LEAST_SEEDS, band_of, scaled
+from fmha.harness.judge.identity import identity_of
+from fmha.harness.judge.limits import Limit
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status
 from tests.evidence.records import IDS, VARIANT, accepted, measured, record
 from tests.harness.support import GOOD, RACE
 
@@ -223,14 +223,14 @@ def test_a_guard_that_was_moved() -> None:
 
 
 def test_a_judge_that_is_another() -> None:
-    measure = "harness/worker/oracle/measure.py"
+    measure = "harness/judge/oracle/measure.py"
     files = {measure: "1" * 64, "matrix.yaml": "2" * 64, "emulator/core": "3" * 64}
     base = record(judge=identity_of(files))
     (found,) = compare(base, record(judge=identity_of(files | {measure: "4" * 64}))).regressions
-    assert str(found) == "judge changed: harness/worker/oracle/measure.py"
+    assert str(found) == "judge changed: harness/judge/oracle/measure.py"
     assert kinds(compare(base, record(judge=identity_of(files)))) == []
     gone = compare(base, record(judge=identity_of({"matrix.yaml": "2" * 64}))).regressions
-    assert [item.text for item in gone] == ["emulator/core, harness/worker/oracle/measure.py"]
+    assert [item.text for item in gone] == ["emulator/core, harness/judge/oracle/measure.py"]
 
 
 def test_a_run_that_does_not_say_its_judge_is_told_of() -> None:

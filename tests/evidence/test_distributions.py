@@ -8,14 +8,14 @@ import mpmath
 import numpy as np
 import pytest
 
-from fmha.harness.evidence.distributions import (
+from fmha.harness.judge.comparison.distributions import (
     Array,
     bootstrap_intervals,
     student_quantile,
     student_tail,
     trimmed_mean,
 )
-from fmha.harness.evidence.speed import TRIM
+from fmha.harness.judge.comparison.speed import TRIM
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 9, 10, 49, 999])

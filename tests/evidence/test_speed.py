@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fmha.harness.archive.record import Timing
-from fmha.harness.evidence.comparison import Kind, compare
-from fmha.harness.evidence.speed import LEAST_ROUNDS, Verdict, judge
+from fmha.harness.judge.comparison.comparison import Kind, compare
+from fmha.harness.judge.comparison.speed import LEAST_ROUNDS, Verdict, judge
 from fmha.harness.worker.interleave import interleave, sm_clock
 from tests.evidence.records import IDS, record
 from tests.evidence.speed_rates import DISTURBANCES, bimodal, drifting, preempted, quiet, verdicts

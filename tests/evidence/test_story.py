@@ -13,9 +13,9 @@ import pytest
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import parse_filter
-from fmha.harness.evidence.comparison import Kind, compare
 from fmha.harness.evidence.limits import configuration_of
 from fmha.harness.evidence.story import Group, lines, sentence, tell
+from fmha.harness.judge.comparison.comparison import Kind, compare
 from tests.evidence.planted import PLANTED, changed, counted, grown, later, missed, plain_run
 
 RUN = plain_run()
@@ -30,7 +30,7 @@ SAID = {
     "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; nothing else got worse",
     "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; nothing else got worse",
     "vanished": "36 of 36 configurations at T = 128 are not run any more; nothing else got worse",
-    "judge": "The judge has changed: harness/worker/oracle/reference.py; nothing else got worse",
+    "judge": "The judge has changed: harness/judge/oracle/reference.py; nothing else got worse",
     "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); nothing else got worse",
     "bits": "Outputs have other bits at head_dim 512 in 36 of 36 configurations; nothing else got worse",
     "two": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; "

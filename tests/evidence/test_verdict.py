@@ -18,7 +18,7 @@ from fmha.harness import archive
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode
 from fmha.harness.git import resolve_commit
-from fmha.harness.worker.variants import variant_for
+from fmha.harness.kernel_side.variants import variant_for
 from tests import forked
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
@@ -192,7 +192,7 @@ def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> Non
     found = regress(project, change, "--judge", "main")
     assert found["code"] == ExitCode.GATE_FAILED
     words = judged(found)["changed"]
-    assert words.startswith("by the commit itself: harness/worker/oracle/measure.py; its own judge says: ")
+    assert words.startswith("by the commit itself: harness/judge/oracle/measure.py; its own judge says: ")
     failed = {item["subject"]: item["text"] for item in found["regressions"] if item["kind"] == "status"}
     assert "lse_error is" in failed["hd64_t1_sk128"]
 
@@ -247,7 +247,7 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
     found.write_text("\n".join([laid_out, *others]))
     assert ran.returncode == ExitCode.INFRASTRUCTURE
     assert (
-        f"the process that is to judge by {sha[:12]} has another harness, harness/worker/oracle/measure.py for one"
+        f"the process that is to judge by {sha[:12]} has another harness, harness/judge/oracle/measure.py for one"
         in ran.stderr
     )
 

@@ -15,10 +15,10 @@ import yaml
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli.progress import Silent
+from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.watch import Watcher, code_of
 from fmha.harness.stages.pipeline import Request
-from fmha.harness.worker.protocol import BuildResult
 from tests.evidence.records import VARIANT
 from tests.harness.support import git
 from tests.integration.processes import eventually

@@ -23,17 +23,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fmha.harness.config import Biases, Matrix, load
-from fmha.harness.stages.gate import BIASES, Judgement, judge
+from fmha.harness.config import Matrix, load
+from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
+from fmha.harness.judge.gate import BIASES, Judgement, judge
+from fmha.harness.judge.limits import Biases
+from fmha.harness.judge.pooled import figures
+from fmha.harness.judge.status import Status
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
-from fmha.harness.stages.pooled import figures
-from fmha.harness.status import Status
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
-from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
-from fmha.harness.worker.variants import variant_for
 
 AT_ONCE = 10  # seeds; what a worker measures of one configuration stays below the limit of time
 EULER = 0.5772156649

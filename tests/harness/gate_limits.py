@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.config import load, parse_filter
-from fmha.harness.metrics import METRICS
-from fmha.harness.worker.configuration import Configuration, Output
-from fmha.harness.worker.devices.base import LaunchReport
-from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
-from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
-from fmha.harness.worker.oracle.measure import measure
-from fmha.harness.worker.oracle.reference import denominator, keys_seen, reference
-from fmha.harness.worker.run import Outputs
+from fmha.harness.contract.device import LaunchReport
+from fmha.harness.judge.configuration import Configuration, Output
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
+from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.outputs import Outputs
+from fmha.harness.judge.oracle.reference import denominator, keys_seen, reference
 
 TILE = 128
 MMA_K = 16

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fmha.harness.config import Limits
-from fmha.harness.hosts import HostFacts, Machine, Order
-from fmha.harness.stages.outcome import Outcome
-from fmha.harness.worker.protocol import (
+from fmha.harness.contract.protocol import (
     BuildResult,
     Configuration,
     Drawn,
@@ -21,6 +19,8 @@ from fmha.harness.worker.protocol import (
     Resources,
     Variant,
 )
+from fmha.harness.hosts import HostFacts, Machine, Order
+from fmha.harness.stages.outcome import Outcome
 from tests.figures import limits, measurement
 
 GOOD = measurement(relative_l2=1e-3, max_error=1e-3)

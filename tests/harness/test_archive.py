@@ -20,15 +20,16 @@ from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import SCHEMA_VERSION
 from fmha.harness.config import parse_filter
+from fmha.harness.contract.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.hosts import HostFacts, Machine
-from fmha.harness.judge import identity
+from fmha.harness.judge.identity import identity
+from fmha.harness.judge.limits import Check
+from fmha.harness.judge.status import Status
 from fmha.harness.stages.archive import Circumstances, make_record
-from fmha.harness.stages.outcome import Check, Outcome, Step
+from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.plan import Plan
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from tests.harness.support import GOOD, RACE
 
 SHAPE = LaunchShape(128, 128, 4, 192, 1024)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fmha.harness.worker import params
+from fmha.harness.kernel_side import params
 from tests.harness.attention_calls import (
     BATCH,
     HEADS,

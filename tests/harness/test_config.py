@@ -15,8 +15,8 @@ from fmha.harness.config.loader import interpret
 from fmha.harness.config.ours import Ours
 from fmha.harness.config.yaml_lines import parse
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.metrics import METRICS
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.metrics import METRICS
 
 EMPTY = "head_dim: 64, t: 5, s_k: 70, heads: 2, kv_lens: empty"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.config import Matrix, load
-from fmha.harness.worker.choice import ARCH
-from fmha.harness.worker.configuration import Configuration, fault
-from fmha.harness.worker.variants import variant_for
+from fmha.harness.judge.configuration import Configuration, fault
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.variants import variant_for
 from tools import cover
 
 pytestmark = pytest.mark.xdist_group("cover")

@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fmha.harness.config import Biases, Resources, Thresholds
+from fmha.harness.contract.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Variant
+from fmha.harness.contract.protocol import Resources as UsedResources
 from fmha.harness.errors import ExitCode
-from fmha.harness.metrics import METRICS
-from fmha.harness.stages.gate import judge
-from fmha.harness.stages.gate import limits as gates
-from fmha.harness.status import Status, exit_code
-from fmha.harness.worker.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Variant
-from fmha.harness.worker.protocol import Resources as UsedResources
+from fmha.harness.judge.gate import judge
+from fmha.harness.judge.gate import limits as gates
+from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.status import Status, exit_code
 from tests.figures import limits, measurement
 
 GATES = limits(relative_l2=4e-3, max_error=5e-3, row_max_error=2e-4, row_sum_error=3e-4)

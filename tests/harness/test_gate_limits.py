@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from fmha.harness.config import Matrix, load
-from fmha.harness.stages.gate import judge
-from fmha.harness.status import Status
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
-from fmha.harness.worker.oracle.inputs import make_inputs
-from fmha.harness.worker.oracle.measure import measure
-from fmha.harness.worker.oracle.reference import reference
-from fmha.harness.worker.protocol import Configuration
-from fmha.harness.worker.run import Outputs
+from fmha.harness.contract.protocol import Configuration
+from fmha.harness.judge.gate import judge
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.outputs import Outputs
+from fmha.harness.judge.oracle.reference import reference
+from fmha.harness.judge.status import Status
 from tests.harness import gate_limits
 from tests.harness.gate_limits import faultless
 

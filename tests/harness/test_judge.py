@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.config.hosts import PROTECTED
-from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
+from fmha.harness.judge.identity import BESIDE, KERNEL_SIDE, identity, is_judge, sources
 
 
 @pytest.mark.parametrize(
     ("path", "judge"),
     [
         ("matrix.yaml", True),
-        ("harness/worker/oracle/reference.py", True),
-        ("harness/worker/oracle/measure.py", True),
+        ("harness/judge/oracle/reference.py", True),
+        ("harness/judge/oracle/measure.py", True),
         ("harness/worker/devices/emulator.py", True),
-        ("harness/stages/gate.py", True),
+        ("harness/judge/gate.py", True),
         ("emulator/core/machine.hpp", True),
         ("emulator/_core.pyi", True),
-        ("harness/worker/launch.py", False),
-        ("harness/worker/params.py", False),
+        ("harness/kernel_side/launch.py", False),
+        ("harness/kernel_side/params.py", False),
         ("harness/report/page.py", False),
         ("harness/cli/results.py", False),
         ("harness/cli/regress.py", True),
@@ -71,7 +71,7 @@ def test_nothing_that_is_imported_by_a_run_is_left_out(repository: Path) -> None
 def test_the_identity_follows_every_byte_and_no_place(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for path, text in (
-            ("harness/worker/oracle/reference.py", "x"),
+            ("harness/judge/oracle/reference.py", "x"),
             ("emulator/core/a.cpp", "y"),
             ("kernel/a.cu", "z"),
         ):
@@ -79,7 +79,7 @@ def test_the_identity_follows_every_byte_and_no_place(tmp_path: Path) -> None:
             (tmp_path / name / path).write_text(text)
     first = identity("0" * 64, tmp_path / "a")
     assert first == identity("0" * 64, tmp_path / "b")
-    assert sorted(first.files) == ["emulator/core", "harness/worker/oracle/reference.py", "matrix.yaml"]
+    assert sorted(first.files) == ["emulator/core", "harness/judge/oracle/reference.py", "matrix.yaml"]
     assert first.changed(identity("1" * 64, tmp_path / "a")) == ("matrix.yaml",)
     (tmp_path / "b" / "emulator/core/a.cpp").write_text("Y")
     (tmp_path / "b" / "kernel/a.cu").write_text("Z")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fmha.harness.archive.record import Record
 from fmha.harness.hosts.answers import _Numbers, _OwnNumbers
-from fmha.harness.metrics import METRICS, OF_ANY_KERNEL, Measurement
+from fmha.harness.judge.metrics import METRICS, OF_ANY_KERNEL, Measurement
 from tests.figures import measurement
 
 

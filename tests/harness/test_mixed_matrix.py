@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.config import Matrix, load, parse_filter
+from fmha.harness.contract.codec import decode, encode
+from fmha.harness.contract.protocol import Job
 from fmha.harness.errors import ConfigError
-from fmha.harness.worker.codec import decode, encode
-from fmha.harness.worker.protocol import Job
 
 KERNELS = """kernels:
   ours: fmha

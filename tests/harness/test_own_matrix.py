@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness import judge
 from fmha.harness.config import Matrix, load, parse_filter
 from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.judge.identity import identity
 
 
 @pytest.fixture
@@ -80,5 +80,5 @@ def test_who_changes_the_reference_changes_the_judge(project: Path) -> None:
     adapter = project / "fmha_kernels.py"
     adapter.write_text(adapter.read_text().replace('@ from_bf16(inputs["b"]).T', '@ from_bf16(inputs["b"]).T * 1.0'))
     after = read(project)
-    first, second = (judge.identity(item.judged_sha256, own=item.files) for item in (before, after))
+    first, second = (identity(item.judged_sha256, own=item.files) for item in (before, after))
     assert first.changed(second) == ("fmha_kernels.py",)

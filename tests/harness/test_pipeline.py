@@ -13,11 +13,11 @@ from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import Limits
+from fmha.harness.contract.protocol import Configuration, Event, Job
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
+from fmha.harness.judge.status import Status
 from fmha.harness.stages import dry_run
 from fmha.harness.stages.pipeline import Request, execute, prepare
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Configuration, Event, Job
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event, git
 
 GUARDS = ["hd64_t1_sk128", "hd64_t32_sk128"]

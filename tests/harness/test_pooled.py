@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fmha.harness.config import Biases
+from fmha.harness.contract.protocol import Bias, Configuration
+from fmha.harness.judge.limits import Biases
+from fmha.harness.judge.pooled import figures, pooled
+from fmha.harness.judge.status import Status
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.stages.outcome import Outcome, Step
-from fmha.harness.stages.pooled import figures, pooled
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Bias, Configuration
-from fmha.harness.worker.variants import VARIANTS
 from tests.harness.support import GOOD
 
 BIASES = Biases(slope_bias=5, lse_bias=2, coarse=0.5, pooled_slope=5, pooled_lse=1)

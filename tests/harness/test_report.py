@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from fmha.harness.cli.progress import Lines, Live, Silent, progress_for
+from fmha.harness.contract.protocol import Event, FindingRecord
+from fmha.harness.judge.status import Status
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request, execute
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Event, FindingRecord
 from tests.evidence.records import record
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.config import Limits, load
-from fmha.harness.config.random_cases import draw_cases
+from fmha.harness.contract.protocol import Event, Job
 from fmha.harness.errors import ExitCode
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.random_cases import draw_cases
 from fmha.harness.stages.pipeline import Request, execute
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.protocol import Event, Job
 from tests.harness.support import GOOD, MATRIX, Recorder, ScriptedHost, event, git
 
 RANDOM = """\

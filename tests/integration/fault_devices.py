@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from fmha.harness.worker.devices.base import DeviceError, DeviceLostError, LaunchConfig, LaunchReport
-from fmha.harness.worker.params import LAYOUT
+from fmha.harness.contract.device import DeviceError, DeviceLostError, LaunchConfig, LaunchReport
+from fmha.harness.contract.protocol import FindingRecord
+from fmha.harness.kernel_side.params import LAYOUT
 from fmha.harness.worker.pool.supervise import MAXIMUM_LINE
-from fmha.harness.worker.protocol import FindingRecord
 from tests.worker.numpy_device import NumpyDevice
 
 WORKS, HAZARD, KILLED, SEGFAULT, EXITS, RAISES, REFUSES, FULL = range(1, 9)

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.config import Limits
+from fmha.harness.contract.codec import write_job
+from fmha.harness.contract.protocol import Event
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.stages import cluster
 from fmha.harness.stages.cluster import Cluster
 from fmha.harness.supervisor import slurm
-from fmha.harness.worker.codec import write_job
 from fmha.harness.worker.pool import node
-from fmha.harness.worker.protocol import Event
 from tests.integration.test_worker_faults import PLENTY, make_job
 
 SICK = "hd64_t65_sk128"

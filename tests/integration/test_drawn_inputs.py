@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.errors import ExitCode
-from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.oracle.inputs import make_inputs
-from fmha.harness.worker.oracle.reference import reference
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.judge.oracle.reference import reference
 from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants.examine import copy_kernel

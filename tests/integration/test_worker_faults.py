@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from fmha.harness.contract.protocol import BuildResult, Configuration, Job, Resources
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.pool.supervise import Seat, WorkerError, run_worker
-from fmha.harness.worker.protocol import BuildResult, Configuration, Job, Resources
-from fmha.harness.worker.variants import VARIANTS
 from tests.integration import fault_devices as fault
 from tests.integration.processes import alive, eventually, logged_pids
 
@@ -19,7 +19,7 @@ PATIENCE = 8.0  # for what hangs; a worker starts in less on a loaded machine to
 FAULTY = "tests.integration.fault_devices:FaultyDevice"
 DRIVER = """
 import pathlib, sys
-from fmha.harness.worker.codec import read_job
+from fmha.harness.contract.codec import read_job
 from fmha.harness.worker.pool.supervise import run_worker
 folder = pathlib.Path(sys.argv[1])
 for event in run_worker(read_job(folder / "job.json"), folder / "run", 600, 600, pathlib.Path.cwd()):
@@ -281,7 +281,7 @@ def test_closing_the_events_ends_every_seat(tmp_path, repository):
 @pytest.fixture
 def driver(tmp_path, repository):
     """A process that supervises a hanging worker."""
-    from fmha.harness.worker.codec import write_job
+    from fmha.harness.contract.codec import write_job
 
     write_job(make_job(tmp_path, fault.HANGS), tmp_path / "job.json")
     with (tmp_path / "out").open("wb") as output:

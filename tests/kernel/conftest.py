@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.bench.shapes import shape_of
+from fmha.harness.contract.protocol import BuildResult
+from fmha.harness.kernel_side.variants import sm90_variant
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.protocol import BuildResult
-from fmha.harness.worker.variants import sm90_variant
 from tests.kernel import sm90_rig
 
 ROOT = Path(__file__).resolve().parents[2]

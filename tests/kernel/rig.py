@@ -1,4 +1,4 @@
-"""Problems for the forward kernels, run on a device and compared with fmha.harness.worker.oracle.reference."""
+"""Problems for the forward kernels, run on a device and compared with fmha.harness.judge.oracle.reference."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.devices.base import Device
-from fmha.harness.worker.launch import Call
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
-from fmha.harness.worker.oracle.inputs import Inputs, Sparse, softmax_scale
-from fmha.harness.worker.oracle.reference import Reference, reference
-from fmha.harness.worker.protocol import Variant
-from fmha.harness.worker.run import POISON, POISON_BF16, Outputs, run_call
+from fmha.harness.contract.device import Device
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
+from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
+from fmha.harness.judge.oracle.reference import Reference, reference
+from fmha.harness.kernel_side.launch import Call
+from fmha.harness.worker.run import run_call
 
 Bits = NDArray[np.uint16]
 

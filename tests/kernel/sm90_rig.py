@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fmha.emulator import Device, Finding, Module, encode_tiled, load_ptx
 from fmha.harness.bench.problem import Problem, map_shapes, pack
 from fmha.harness.bench.shapes import SHAPES, Shape, combine_launch, shape_of
-from fmha.harness.worker.choice import kinds_of
+from fmha.harness.kernel_side.choice import kinds_of
+from fmha.harness.kernel_side.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 
 ROOT = Path(__file__).parents[2]
 SHARED: Path | None = None  # set by a test run

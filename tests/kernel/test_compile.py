@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.choice import ARCH
+from fmha.harness.contract.protocol import BuildResult, Variant
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.params import PARAMS_BYTES
+from fmha.harness.kernel_side.variants import VARIANTS, knows_lengths, rows_define
 from fmha.harness.worker.compilers.build import warnings
-from fmha.harness.worker.params import PARAMS_BYTES
-from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.variants import VARIANTS, knows_lengths, rows_define
 
 pytestmark = pytest.mark.nvcc
 

@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator.explore import schedules_of
+from fmha.harness.contract.protocol import BuildResult, Variant
+from fmha.harness.judge.oracle.inputs import Sparse
+from fmha.harness.judge.oracle.outputs import Outputs
+from fmha.harness.judge.oracle.reference import reference, sparse_rows
+from fmha.harness.kernel_side.launch import launch_attention
+from fmha.harness.kernel_side.variants import VARIANTS, kind_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
-from fmha.harness.worker.launch import launch_attention
-from fmha.harness.worker.oracle.inputs import Sparse
-from fmha.harness.worker.oracle.reference import reference, sparse_rows
-from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.run import Outputs
-from fmha.harness.worker.variants import VARIANTS, kind_of
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc

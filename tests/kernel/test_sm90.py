@@ -16,8 +16,8 @@ from fmha.harness.bench.cases import checks
 from fmha.harness.bench.check_numbers import verdict
 from fmha.harness.bench.problem import Problem, draw, reference
 from fmha.harness.bench.shapes import Shape, shape_of
-from fmha.harness.worker.choice import kinds_of
-from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
+from fmha.harness.kernel_side.choice import kinds_of
+from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
 # Of the builds of a head_dim, which differ in tiles and in what they leave out, each has every second problem, and the

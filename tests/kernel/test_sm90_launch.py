@@ -9,14 +9,14 @@ import pytest
 
 from fmha.harness.bench.shape_cases import CASES
 from fmha.harness.config import load
-from fmha.harness.stages.gate import judge
-from fmha.harness.status import Status
+from fmha.harness.contract.protocol import BuildResult, Event, Job
+from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.judge.gate import judge
+from fmha.harness.judge.status import Status
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.variants import VARIANTS, merges_in_cluster, variant_for
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.choice import ARCH
-from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.devices.factory import device_factory
-from fmha.harness.worker.protocol import BuildResult, Event, Job
-from fmha.harness.worker.variants import VARIANTS, merges_in_cluster, variant_for
 
 pytestmark = pytest.mark.nvcc
 

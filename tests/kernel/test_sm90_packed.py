@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Module, load_ptx
-from fmha.harness.worker.choice import ARCH
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.launch import query_box
+from fmha.harness.kernel_side.params import BY_HEAD, SCATTERED, UNLIMITED, FmhaParams
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.launch import query_box
-from fmha.harness.worker.params import BY_HEAD, SCATTERED, UNLIMITED, FmhaParams
 from tests.kernel.sm90_rig import ROOT
 
 # One worker compiles the kernel, and reads it.

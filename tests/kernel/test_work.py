@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fmha.harness.worker import params
+from fmha.harness.kernel_side import params
 
 HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmha.harness.judge import BESIDE
+from fmha.harness.judge.identity import BESIDE
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests import forked
 from tests.figures import limits

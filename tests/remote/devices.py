@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.contract.device import LaunchConfig, LaunchReport
+from fmha.harness.contract.protocol import FindingRecord
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
 from tests.worker.numpy_device import NumpyDevice
 

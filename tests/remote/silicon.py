@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
+from fmha.harness.contract.device import LaunchConfig, LaunchReport
+from fmha.harness.kernel_side.params import LAYOUT
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
-from fmha.harness.worker.params import LAYOUT
 
 HANGS, POISONS = 13, 14
 EXPECTED = {1: "pass", HANGS: "timeout", 4: "pass", POISONS: "crash", 32: "pass", 128: "pass"}

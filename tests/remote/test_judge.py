@@ -34,11 +34,11 @@ def test_a_pull_request_that_alters_its_own_judge_is_not_green(client: Client) -
     git(client.root, "commit", "-q", "-a", "-m", "LSE, faster")
     ran = client.run("run-matrix", *ONE)
     assert ran.returncode == ExitCode.GATE_FAILED, ran.stdout + ran.stderr
-    assert "judge changed: harness/worker/oracle/reference.py" in ran.stdout
+    assert "judge changed: harness/judge/oracle/reference.py" in ran.stdout
     assert "by the commit's own judge: PASS 1 of 1, exit code 0" in ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("FAIL the commit changes its own judge, and nobody accepted that")
     (record,) = client.records()
-    assert record["judge"]["changed"] == ["harness/worker/oracle/reference.py"]
+    assert record["judge"]["changed"] == ["harness/judge/oracle/reference.py"]
     (item,) = record["configurations"]
     assert item["status"] == "fail"
     assert {check["name"] for check in item["failed_checks"]} == {"lse_error"}
@@ -51,7 +51,7 @@ def test_a_commit_that_only_launches_otherwise_brings_its_launcher(client: Clien
     """The parameter struct's other half may change with the kernel, and it cannot reach the judge from there."""
     git(client.root, "checkout", "-q", "-b", "request")
     launch = client.root / "harness" / "worker" / "launch.py"
-    reach = "import fmha.harness.worker.oracle.measure as judge\njudge.measure = lambda *_: 1 / 0\n"
+    reach = "import fmha.harness.judge.oracle.measure as judge\njudge.measure = lambda *_: 1 / 0\n"
     launch.write_text(launch.read_text() + reach)
     git(client.root, "commit", "-q", "-a", "-m", "Reach for the judge")
     ran = client.run("run-matrix", *ONE)

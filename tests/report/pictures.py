@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from fmha.harness.archive import read
-from fmha.harness.evidence.comparison import compare
 from fmha.harness.evidence.limits import limits_of
+from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.report import Evidence, render
 from tests.evidence.planted import PLANTED
 from tests.report.browser import started

@@ -21,11 +21,11 @@ from fmha.harness import archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
 from fmha.harness.cli.report import history_of
+from fmha.harness.contract.protocol import FindingRecord
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.comparison import compare
+from fmha.harness.judge.comparison.comparison import compare
+from fmha.harness.judge.status import Status
 from fmha.harness.report import Evidence, charts, delta, details, heat, render
-from fmha.harness.status import Status
-from fmha.harness.worker.protocol import FindingRecord
 from tests.evidence.planted import PLANTED, SOURCE, changed, counted, grown, plain_run
 from tests.evidence.records import IDS, archived, measured, record
 from tests.harness.support import GOOD

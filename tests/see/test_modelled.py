@@ -9,15 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
+from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
+from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.kernel_side.launch import Call, walkers_of
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.see.timelines import drawn
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import Configuration, parse_id
-from fmha.harness.worker.launch import Call, walkers_of
-from fmha.harness.worker.protocol import Variant
-from fmha.harness.worker.variants import variant_for
 from tests.forked import fmha
 
 

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 from fmha.emulator.timing.architecture import NAMES, architecture
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.variants import variant_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE = parse_id("hd128_t128_sk8192_out-bf16")

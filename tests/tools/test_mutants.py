@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from fmha.harness.config import Matrix, load
+from fmha.harness.contract.protocol import BuildResult, Variant
 from fmha.harness.errors import ExitCode
-from fmha.harness.judge import CORE
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.identity import CORE
+from fmha.harness.kernel_side.recipe import flags
 from fmha.harness.worker.compilers.build import hash_sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.recipe import flags
 from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, page

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fmha.harness.errors import UserError
-from fmha.harness.evidence.comparison import Kind
+from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.see.modelled import of_suite
 from fmha.harness.trends import modelled
 from fmha.harness.trends.ancestry import ordered

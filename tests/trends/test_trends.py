@@ -14,7 +14,7 @@ from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.files import _checksum
 from fmha.harness.archive.record import Acceptance, Gpu, Timing
-from fmha.harness.evidence.comparison import Kind
+from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
 from fmha.harness.trends.extract import CACHE_FILE, Facts, facts

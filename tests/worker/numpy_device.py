@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, TensorMapSpec
-from fmha.harness.worker.oracle.bf16 import round_to_bf16
-from fmha.harness.worker.oracle.inputs import Inputs, Sparse
-from fmha.harness.worker.oracle.reference import denominator, reference
-from fmha.harness.worker.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.contract.device import DeviceError, LaunchConfig, LaunchReport, TensorMapSpec
+from fmha.harness.contract.protocol import FindingRecord
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.judge.oracle.inputs import Inputs, Sparse
+from fmha.harness.judge.oracle.reference import denominator, reference
+from fmha.harness.kernel_side.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
 from fmha.harness.worker.scatter import packed, unpacked
 
 _ADDRESS = "<Q"  # what this device keeps in a tensor map

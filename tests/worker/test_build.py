@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.compilers.build import build_variants, hash_sources, warnings
-from fmha.harness.worker.variants import VARIANTS
 
 VARIANT = VARIANTS[0]
 PACKAGED = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"

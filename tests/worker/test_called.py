@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fmha import CallableKernel, Case, Field, Output, from_bf16, to_bf16
-from fmha.harness.worker.case import case_of
-from fmha.harness.worker.protocol import Variant
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.case import case_of
 from fmha.harness.worker.subjects.called import Called, subject_of
 from fmha.harness.worker.subjects.peers import RefusedError
 from tests.worker.numpy_device import NumpyDevice

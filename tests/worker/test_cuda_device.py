@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fmha.harness.contract.device import DeviceError, LaunchConfig, TensorMapSpec
 from fmha.harness.worker.devices import cuda
-from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, TensorMapSpec
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fmha.harness.contract.codec import encode
+from fmha.harness.contract.device import DeviceError, LaunchConfig
+from fmha.harness.contract.protocol import Configuration, Job
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.kernel_side.launch import tensor_map
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.codec import encode
-from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.devices.base import DeviceError, LaunchConfig
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.launch import tensor_map
-from fmha.harness.worker.protocol import Configuration, Job
 
 PTX = """\
 .version 9.0

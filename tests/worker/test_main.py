@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
+from fmha.harness.contract.protocol import BuildResult, Configuration, Job, Resources
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.factory import DEVICES, device_factory
-from fmha.harness.worker.protocol import BuildResult, Configuration, Job, Resources
-from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
 
 

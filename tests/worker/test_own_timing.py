@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fmha.harness.config import Limits
+from fmha.harness.contract.device import LaunchConfig, LaunchReport
+from fmha.harness.contract.protocol import Beside, BuildResult, Variant
+from fmha.harness.judge.case import case_of
 from fmha.harness.stages.hosted import _beside
-from fmha.harness.worker.case import case_of
-from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
-from fmha.harness.worker.protocol import Beside, BuildResult, Variant
 from fmha.harness.worker.subjects.declared import Declared
 from fmha.harness.worker.subjects.kernel import Build, Case, Field, Kernel, Launch, Output
 from fmha.harness.worker.timing import ROUNDS, UntimedError

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fmha.harness.config import load
-from fmha.harness.stages.gate import judge
-from fmha.harness.status import Status
+from fmha.harness.contract.protocol import PeerCell, Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.gate import judge
+from fmha.harness.judge.status import Status
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.protocol import PeerCell, Variant
 from fmha.harness.worker.subjects.peers import PEERS, Peer, RefusedError, refusal
 from tests.worker.numpy_device import NumpyDevice
 

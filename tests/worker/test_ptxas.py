@@ -1,5 +1,5 @@
+from fmha.harness.contract.protocol import Resources
 from fmha.harness.worker.compilers.ptxas import parse_resources
-from fmha.harness.worker.protocol import Resources
 
 LOG = """\
 ptxas info    : 0 bytes gmem

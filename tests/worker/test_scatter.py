@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.oracle.inputs import POISON_BITS, make_inputs
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.oracle.inputs import POISON_BITS, make_inputs
 from fmha.harness.worker.scatter import key_lengths, packed, scattered, scattered_call, unpacked
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from fmha.harness.worker.case import Case
+from fmha.harness.contract.protocol import Configuration, Job
+from fmha.harness.judge.case import Case
+from fmha.harness.judge.schedules import schedules_of
 from fmha.harness.worker.pool.spread import WORTH_SECONDS, estimates, spread
-from fmha.harness.worker.protocol import Configuration, Job
-from fmha.harness.worker.schedules import schedules_of
 
 SMALL, MIDDLE, LARGE = (Configuration(64, t, 128) for t in (1, 32, 128))
 

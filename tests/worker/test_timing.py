@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
-from fmha.harness.worker.oracle.inputs import make_inputs
-from fmha.harness.worker.oracle.reference import reference
-from fmha.harness.worker.protocol import Beside, BuildResult, Timed
+from fmha.harness.contract.device import LaunchConfig, LaunchReport
+from fmha.harness.contract.protocol import Beside, BuildResult, Timed
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import make_inputs
+from fmha.harness.judge.oracle.reference import reference
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.timing import MOST_LAUNCHES, ROUNDS, UntimedError, time_beside
-from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
 
 CONFIGURATION = Configuration(64, 2, 65)

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fmha.harness.config import Matrix
-from fmha.harness.judge import CORE, sources
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.build import hash_sources
-from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.process import die_with_parent
-from fmha.harness.worker.protocol import Variant
 from tools.mutants.examine import Examination, Kill, Suite, by_variant, compile_ptx, copy_kernel
 from tools.mutants.library import Mutant
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from fmha.harness.config import Matrix
-from fmha.harness.stages.gate import HAZARDS, judge
+from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.gate import HAZARDS, judge
+from fmha.harness.kernel_side.recipe import flags
+from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
-from fmha.harness.worker.recipe import flags
-from fmha.harness.worker.variants import variant_for
 
 Kind = Literal["build", "gate", "hazard", "timeout", "crash", "refused"]
 

@@ -23,13 +23,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.worker.codec import encode
+from fmha.harness.contract.codec import encode
+from fmha.harness.contract.protocol import BuildResult, Resources, Variant
+from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.nvcc import Nvcc, NvccError, find_nvcc
 from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.process import Completed, describe_exit, run_group
-from fmha.harness.worker.protocol import BuildResult, Resources, Variant
-from fmha.harness.worker.recipe import ASSEMBLE, flags
 
 MOST_NAMED = 3  # of the variants that are still to be built
 RECIPE = 3  # part of the cache key: raise it when the steps below change

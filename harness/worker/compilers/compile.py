@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fmha.harness.errors import UserError
-from fmha.harness.worker.case import parse_case
+from fmha.harness.judge.case import parse_case
 from fmha.harness.worker.subjects.declared import load_kernel, told
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fmha.harness.worker.protocol import Resources
+from fmha.harness.contract.protocol import Resources
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for ")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")

@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.devices import calls
-from fmha.harness.worker.devices.base import (
+from fmha.harness.contract.device import (
     SINGLE,
     DeviceError,
     DeviceLostError,
@@ -31,6 +30,7 @@ from fmha.harness.worker.devices.base import (
     TensorMapSpec,
     TensorMapType,
 )
+from fmha.harness.worker.devices import calls
 from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map

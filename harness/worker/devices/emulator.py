@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.coverage import own_of
 from fmha.emulator.timing.launch import Timing
-from fmha.harness.worker.devices.base import (
+from fmha.harness.contract.device import (
     DeviceError,
     LaunchConfig,
     LaunchReport,
@@ -23,8 +23,8 @@ from fmha.harness.worker.devices.base import (
     Params,
     TensorMapSpec,
 )
+from fmha.harness.contract.protocol import THREADS, FindingRecord
 from fmha.harness.worker.pool.lines import Lines
-from fmha.harness.worker.protocol import THREADS, FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16

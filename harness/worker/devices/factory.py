@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import cast
 
-from fmha.harness.worker.devices.base import Device
+from fmha.harness.contract.device import Device
 
 DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 

@@ -22,8 +22,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from fmha.harness.contract.codec import encode, read_job
 from fmha.harness.errors import FmhaError
-from fmha.harness.worker.codec import encode, read_job
 from fmha.harness.worker.pool.spread import shares
 from fmha.harness.worker.pool.supervise import Seat, run_worker
 

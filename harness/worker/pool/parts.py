@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fmha.harness.worker.protocol import Event, Job
-from fmha.harness.worker.schedules import compare_outputs, merge_findings
+from fmha.harness.contract.protocol import Event, Job
+from fmha.harness.judge.schedules import compare_outputs, merge_findings
 
 
 def whole(events: Iterable[Event], job: Job) -> Iterator[Event]:

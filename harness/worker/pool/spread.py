@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fmha.harness.contract.protocol import THREADS, Cell, Job
 from fmha.harness.worker.pool.supervise import Seat
-from fmha.harness.worker.protocol import THREADS, Cell, Job
 
 LEAST_SCHEDULES = 4  # of a part: inputs and reference are computed for each part anew
 PARTS_A_WORKER = 2  # where configurations are few: so that workers end together

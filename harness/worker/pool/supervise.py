@@ -23,8 +23,9 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fmha.harness.contract.codec import CodecError, event_from_line, write_job
+from fmha.harness.contract.protocol import Event, Job
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.worker.codec import CodecError, event_from_line, write_job
 from fmha.harness.worker.pool.parts import whole
 from fmha.harness.worker.process import (
     GRACE_SECONDS,
@@ -35,7 +36,6 @@ from fmha.harness.worker.process import (
     terminate_group,
     wait_for_exit,
 )
-from fmha.harness.worker.protocol import Event, Job
 
 TICK_SECONDS = 0.1  # how late a limit or a death may be noticed
 MAXIMUM_LINE = 16 << 20  # bytes; beyond it a line is garbage, not an event

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fmha.harness.worker.case import Case
+from fmha.harness.judge.case import Case
 from fmha.harness.worker.subjects.kernel import Build, Kernel, Launch
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from fmha.harness.worker.case import Case
-from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Timed, Variant
+from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
+from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Timed, Variant
+from fmha.harness.judge.case import Case
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.declared import Arrays, Declared, Ran
 from fmha.harness.worker.subjects.kernel import Kernel

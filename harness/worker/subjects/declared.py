@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.errors import UserError
-from fmha.harness.worker.case import Case
-from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from fmha.harness.worker.launch import sum_of
-from fmha.harness.worker.oracle.measure import general
-from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
+from fmha.harness.judge.case import Case
+from fmha.harness.judge.oracle.measure import general
+from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.kernel import (
     DTYPES,

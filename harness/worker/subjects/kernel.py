@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.case import Case, Field
-from fmha.harness.worker.devices.base import SINGLE, Dim3, TensorMapType
-from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.contract.device import SINGLE, Dim3, TensorMapType
+from fmha.harness.judge.case import Case, Field
+from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 
 __all__ = ["Build", "Case", "Field", "Kernel", "Launch", "Output", "Struct", "TensorMap", "from_bf16", "to_bf16"]
 

@@ -14,16 +14,16 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, PeerCell, Timed, Variant
+from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
+from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, PeerCell, Timed, Variant
+from fmha.harness.judge.configuration import Configuration
 
 if TYPE_CHECKING:  # clients ask which peers there are, and wait for neither NumPy nor torch
     import numpy as np
     from numpy.typing import NDArray
 
-    from fmha.harness.worker.oracle.inputs import Inputs
-    from fmha.harness.worker.oracle.reference import Reference
+    from fmha.harness.judge.oracle.inputs import Inputs
+    from fmha.harness.judge.oracle.reference import Reference
 
 
 class RefusedError(Exception):
@@ -134,12 +134,12 @@ class Peer:
         return Variant(f"{self._name}_{arch.replace('_', '')}", arch, "", self._name, None, None, shape, sources=())
 
     def inputs(self, seed: int, cell: PeerCell) -> Inputs:
-        from fmha.harness.worker.oracle.inputs import make_inputs
+        from fmha.harness.judge.oracle.inputs import make_inputs
 
         return make_inputs(seed, cell.of)
 
     def reference(self, cell: PeerCell, inputs: Inputs) -> Reference:
-        from fmha.harness.worker.oracle.reference import reference
+        from fmha.harness.judge.oracle.reference import reference
 
         return reference(inputs)
 
@@ -156,8 +156,8 @@ class Peer:
         return Ran(o.contiguous().view(torch.uint16).cpu().numpy(), LaunchReport())
 
     def measure(self, cell: PeerCell, ran: Ran, expected: Reference) -> Measurement:
-        from fmha.harness.worker.oracle.bf16 import from_bf16
-        from fmha.harness.worker.oracle.measure import general
+        from fmha.harness.judge.oracle.bf16 import from_bf16
+        from fmha.harness.judge.oracle.measure import general
 
         return general([(from_bf16(ran.o), expected.o, 0)], hashlib.sha256(ran.o.tobytes()).hexdigest())
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
+from fmha.harness.contract.protocol import Beside, BuildResult, Measurement, Timed, Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
+from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.outputs import Outputs
+from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
-from fmha.harness.worker.oracle.measure import measure
-from fmha.harness.worker.oracle.reference import Reference, reference
-from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed, Variant
-from fmha.harness.worker.run import Outputs, run_attention
+from fmha.harness.worker.run import run_attention
 from fmha.harness.worker.timing import time_beside, time_ours
 
 

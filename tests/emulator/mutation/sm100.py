@@ -11,13 +11,13 @@ import functools
 from fmha.emulator import Module
 from fmha.emulator.device import Schedule
 from fmha.emulator.mutation import Trial
+from fmha.harness.contract.protocol import Configuration, Variant
+from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
+from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.reference import Reference, reference
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
-from fmha.harness.worker.oracle.measure import measure
-from fmha.harness.worker.oracle.reference import Reference, reference
-from fmha.harness.worker.protocol import Configuration, Variant
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.variants import VARIANTS
 
 BY_ENTRY = {variant.entry: variant for variant in VARIANTS}
 MAX_RELATIVE_L2 = 5e-3  # P and the inputs are bf16

@@ -1,0 +1,11 @@
+"""What a record says of figures over many configurations."""
+
+from __future__ import annotations
+
+from fmha.harness.archive.record import Pooled, RunRecord
+from fmha.harness.judge.limits import misses
+
+
+def missed(record: RunRecord) -> list[Pooled]:
+    """The figures over many configurations that miss their limits, the worst first."""
+    return [figure for figure in record.pooled if misses(figure.value, figure.limit)]

@@ -1,0 +1,155 @@
+"""The numbers of one configuration: what a kernel wrote against the float64 reference. No verdict; see
+docs/understand/gates.md.
+
+Nothing here turns a NaN into agreement: a figure that cannot be computed is NaN, and NaN passes no gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.metrics import Measurement
+from fmha.harness.judge.oracle.bias import bias
+from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
+from fmha.harness.judge.oracle.reference import Reference
+
+Array = NDArray[np.float64]
+LEAST_SQUARE: Final = 1e-280  # of a sum of squares, below which they lose bits
+
+
+def measure(configuration: Configuration, outputs: Outputs, reference: Reference) -> Measurement:
+    """Compares `outputs` with `reference`; shapes must be equal."""
+    with np.errstate(all="ignore"):
+        factors = np.ones_like(reference.o) if configuration.output == "unnormalised" else reference.o_unnormalised
+        o, o_reference = _told_apart(*compared(configuration, outputs, reference), factors)
+        off = o - o_reference
+        visible = reference.row_sum > 0
+        row_sum = outputs.row_sum.astype(np.float64)
+        # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
+        row_sum_error = np.where(visible, row_sum / np.where(visible, reference.row_sum, 1.0) - 1.0, row_sum)
+        return Measurement(
+            cosine=cosine(o, o_reference),
+            relative_l2=ratio(float(np.linalg.norm(off)), float(np.linalg.norm(o_reference))),
+            max_error=ratio(peak(off), peak(o_reference)),
+            lse_error=peak((outputs.lse.astype(np.float64) - reference.lse)[visible]),
+            row_max_error=peak((outputs.row_max.astype(np.float64) - reference.row_max)[visible]),
+            row_sum_error=peak(row_sum_error),
+            nonfinite_mismatches=_nonfinite_mismatches(configuration, outputs, reference),
+            unwritten=sum(_poisoned(array) for array in _arrays(outputs)),
+            output_hash=output_hash(outputs),
+            bias=bias(configuration, outputs, reference, o, o_reference),
+        )
+
+
+def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
+    """Of any kernel: what every output is, what it should be, and how many of its elements nobody wrote. The worst of
+    all outputs, each compared by itself."""
+    found = []
+    with np.errstate(all="ignore"):
+        for values, wanted, unwritten in outputs:
+            off = values - wanted
+            norms = float(np.linalg.norm(off)), float(np.linalg.norm(wanted))
+            mismatches = int(np.count_nonzero(classes(values) != classes(wanted)))
+            found.append((cosine(values, wanted), ratio(*norms), ratio(peak(off), peak(wanted)), mismatches, unwritten))
+    cosines, l2, peaks, mismatched, missing = zip(*found, strict=True)
+    return Measurement(
+        cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
+        relative_l2=float(np.max(l2)),
+        max_error=float(np.max(peaks)),
+        nonfinite_mismatches=sum(mismatched),
+        unwritten=sum(missing),
+        output_hash=output_hash,
+    )
+
+
+def compared(configuration: Configuration, outputs: Outputs, reference: Reference) -> tuple[Array, Array]:
+    """O and what it should be, [batch, t, heads, head_dim]: both normalised, whatever the kernel was asked for.
+
+    Un-normalised O is divided by the kernel's own row_sum, and has no sink. A row that the reference says has no key is
+    taken as it is: 0 / 0 would hide whether the kernel wrote the zero.
+    """
+    o = outputs.o_values
+    if configuration.output != "unnormalised":
+        return o, reference.o
+    visible = reference.row_sum > 0
+    divisor = np.where(visible, outputs.row_sum.astype(np.float64), 1.0)[..., np.newaxis]
+    wanted = np.where(visible, reference.row_sum, 1.0)[..., np.newaxis]
+    return o / divisor, reference.o_unnormalised / wanted
+
+
+def _told_apart(o: Array, wanted: Array, factors: Array) -> tuple[Array, Array]:
+    """`o` where it differs from `wanted` by what float32 with flushed denormals can tell apart, else `wanted`.
+
+    A sink far above all logits leaves O below float32's smallest normal number: zero is then as right as any bits. It
+    is so where that becomes of the number that un-normalised O, `factors`, is multiplied by.
+    """
+    # In place: of a large output each array more costs as much as what is computed in it.
+    least = np.abs(factors)
+    np.maximum(least, 1.0, out=least)
+    least *= np.finfo(np.float32).tiny
+    off = o - wanted
+    np.abs(off, out=off)
+    return np.where(off < least, wanted, o), wanted
+
+
+def output_hash(outputs: Outputs) -> str:
+    """sha256 over the bytes of o, row_max, row_sum and lse, in this order."""
+    digest = hashlib.sha256()
+    for array in _arrays(outputs):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _arrays(outputs: Outputs) -> tuple[NDArray[Any], ...]:
+    return outputs.o, outputs.row_max, outputs.row_sum, outputs.lse
+
+
+def _poisoned(array: NDArray[Any]) -> int:
+    if array.dtype == np.uint16:
+        return int(np.count_nonzero(array == POISON_BF16))
+    return int(np.count_nonzero(array.view(np.uint32) == POISON))
+
+
+def cosine(a: Array, b: Array) -> float:
+    """1 also when both are zero everywhere, as where no row sees a key: there is nothing else to be right about."""
+    if not a.any() and not b.any():
+        return 1.0
+    scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    if scale < LEAST_SQUARE and a.any() and b.any():  # a sink far above all logits leaves O as small as 1e-300
+        return cosine(a / peak(a), b / peak(b))
+    return ratio(float(np.vdot(a, b)), scale) if scale else float("nan")
+
+
+def ratio(value: float, scale: float) -> float:
+    """value / scale, 0 / 0 being 0; NaN when only the scale is zero, or it is infinite or NaN: nothing can be said."""
+    if value == 0.0 == scale:
+        return 0.0
+    return value / scale if 0.0 < scale < np.inf else float("nan")
+
+
+def peak(values: Array) -> float:
+    """Largest magnitude; NaN when any is NaN, 0 when there are none to compare."""
+    return float(np.max(np.abs(values))) if values.size else 0.0
+
+
+def _nonfinite_mismatches(configuration: Configuration, outputs: Outputs, reference: Reference) -> int:
+    """Elements of all four outputs whose class (finite, +inf, -inf, NaN) is not the reference's."""
+    o = reference.o_unnormalised if configuration.output == "unnormalised" else reference.o
+    expected = (o, reference.row_max, reference.row_sum, reference.lse)
+    written = (outputs.o_values, outputs.row_max, outputs.row_sum, outputs.lse)
+    pairs: Iterator[tuple[NDArray[Any], Array]] = zip(written, expected, strict=True)
+    return sum(int(np.count_nonzero(classes(array) != classes(wanted))) for array, wanted in pairs)
+
+
+def classes(values: NDArray[Any]) -> NDArray[np.int8]:
+    classes = np.zeros(values.shape, dtype=np.int8)
+    classes[np.isposinf(values)] = 1
+    classes[np.isneginf(values)] = 2
+    classes[np.isnan(values)] = 3
+    return classes

@@ -1,0 +1,304 @@
+"""How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, what overlaps.
+
+Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
+where it was measured (docs/understand/hopper.md, "Which shape") and little beyond:
+
+- *Wide*, 192 rows at head_dim 64 and 128, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are
+  not for long tiles, which take them in boxes of 16.
+- *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
+- *Narrow*, of the same figures but that CTAs walk, at 128 and 256: short sequences.
+- *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
+- *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
+  draw row tiles end together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch
+
+ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
+MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
+MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
+SHORT_ROWS: Final = 64
+SHORT_TILES: Final = 32  # of rows, over the batch, at most
+SHORT_KEYS: Final = {64: 512, 128: 4096, 256: 2048}  # at most;
+FEW_SHORT_KEYS: Final = {128: (4, 16384), 256: (2, 8192)}  # with so few tiles of rows, so many
+LEAST_SHORT_SPLITS: Final = 4
+FEW_SPLITS: Final = 32
+WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles of 64 rows: more do not pay
+MOST_SPLITS: Final = 128
+MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
+WIDE_ROWS: Final = 192
+WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
+SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
+NARROW_PACE: Final = 1.1  # what a key of narrow row tiles takes at 128, likewise
+NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one narrow row tile holds
+ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
+LONG_ROWS: Final = 128  # of the shape at head_dim 256
+LONG_KEYS: Final = 512  # more than that
+PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
+RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
+UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
+FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
+SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
+# Of the queries that there were if each batch entry had as many as the longest, and row tiles of 128 rows of all heads:
+# where so many are missing, those that there are are looked for.
+MISSING: Final = {0.1: 600, 0.4: 450, 0.75: 250}
+# Where queries are packed: what a key takes, by the shape; and narrow row tiles are taken of planes of fewer rows than
+# so many in the mean.
+PACKED_PACE: Final = {64: {0: 1.0, 192: 1.15}, 128: {0: 1.0, 192: 1.3, 64: 1.1}, 256: {0: 1.0, 128: 0.95, 64: 1.4}}
+NARROW_ROWS: Final = {128: 250, 256: 64}
+SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
+ALIKE: Final = 1.35  # unless it has no more than so much of the mean
+MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
+COMBINE_CTAS: Final = 4  # that a multiprocessor holds
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Balanced splits: the tiles of all planes are divided among `ctas` CTAs, `part_tiles` at least for one."""
+
+    ctas: int
+    part_tiles: int
+
+
+class Sizes(Protocol):
+    """Of a Configuration or a Call."""
+
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def t(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def s_k(self) -> int: ...
+    @property
+    def topk(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+
+
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True, narrow: bool = False) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. `short` and `narrow`: whether there are kernels of that
+    shape."""
+    if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
+        return SHORT_ROWS
+    if splits > 1:
+        return 0
+    wide = _is_wide(arch, sizes, windowed)
+    rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes) else 0
+    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed) else rows
+
+
+def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
+    """CTAs that a multiprocessor holds at once, of the shape that rows_of_cta calls `rows`."""
+    return sm90_launch(head_dim, rows).ctas_per_sm if arch == ARCH else 1
+
+
+def kinds_of(rows: int) -> tuple[str, ...]:
+    """The kernels there are of a shape, of SM90_KINDS: a short one walks over no row tiles, a long or wide one is not
+    split."""
+    if rows == SHORT_ROWS:
+        return "whole", "plain"
+    return ("whole", "dense") if rows else SM90_KINDS
+
+
+def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
+    """The kernel that knows enough, and little more: it has less code to fetch."""
+    if sizes.topk or in_cluster:
+        return "whole"
+    return "dense" if windowed or splits == 1 else "plain"
+
+
+def splits_of(arch: str, sizes: Sizes) -> int | None:
+    """The number of splits where a rule has one: no more CTAs than the GPU holds at once, and no more than pay for
+    their merge. Beyond FEW_SPLITS the fewest of those that leave the longest one as long."""
+    if arch != ARCH or sizes.topk:
+        return None
+    short = SHORT_ROWS if _is_short(arch, sizes) else 0
+    shape = sm90_launch(sizes.head_dim, short)
+    ctas = -(-sizes.t * sizes.heads // shape.rows) * sizes.batch
+    room = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, short) // ctas
+    tiles = -(-sizes.s_k // shape.keys)
+    row_tiles = _row_tiles(sizes)
+    splits = max(1, min(room, tiles, FEW_SPLITS, max(WORTH[sizes.head_dim] // row_tiles, tiles // 8)))
+    many = min(room, tiles, MOST_SPLITS, round(math.sqrt(MERGE * sizes.s_k / row_tiles)))
+    return -(-tiles // -(-tiles // many)) if many > splits == FEW_SPLITS else splits
+
+
+def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
+    """How splits are balanced, or None where as many for each plane are the better choice. `ragged`: planes have keys
+    of a number of their own, `s_k` at most."""
+    if arch != ARCH or sizes.topk or sizes.head_dim == 512:
+        return None
+    shape = sm90_launch(sizes.head_dim, 0)
+    rows, ctas = sizes.t * sizes.heads, MULTIPROCESSORS * shape.ctas_per_sm
+    if rows > shape.rows or ctas // sizes.kv_heads * sizes.kv_heads < SIDE_BY_SIDE * ctas:
+        return None
+    keys = sizes.s_k * sizes.head_dim / 128  # bytes count
+    if ragged:
+        pays = keys / (splits_of(arch, sizes) or 1) >= min(few for most, few in RAGGED_KEYS.items() if rows <= most)
+    else:
+        turns = sizes.batch / ctas
+        pays = turns > 1 and turns <= FULL_TURNS * math.ceil(turns) and keys >= UNEVEN_KEYS
+    return Balance(ctas, -(-PART_KEYS // shape.keys)) if pays else None
+
+
+def few_queries(sizes: Sizes, total: int) -> bool:
+    """Whether batch entries, of `t` packed queries at most and `total` together, have so few that looking for their row
+    tiles takes less time than passing over those that are not there."""
+    of_all = sizes.batch * sizes.t
+    missing = of_all - total
+    return any(missing >= share * of_all and missing * sizes.heads >= 128 * tiles for share, tiles in MISSING.items())
+
+
+def rows_of_packed(sizes: Sizes, queries: int, keys: int, windowed: bool) -> int:
+    """As rows_of_cta, without splits, where queries are packed: batch entries have `t` of them and `s_k` keys at most,
+    and so many together."""
+    head_dim, planes = sizes.head_dim, sizes.batch * sizes.kv_heads
+    if head_dim not in PACKED_PACE:
+        return 0
+    heads = sizes.heads // sizes.kv_heads
+    if queries * sizes.heads < NARROW_ROWS.get(head_dim, 0) * planes:
+        return SHORT_ROWS
+    known: list[tuple[int, int, float]] = [(sizes.t, sizes.s_k, sizes.kv_heads)]
+    if sizes.batch > 1:
+        rest = max(queries - sizes.t, sizes.batch - 1) / (sizes.batch - 1)
+        spread = SPREAD if sizes.t > ALIKE * queries / sizes.batch else (1.0,)
+        for share in spread:
+            t = min(max(round(share * rest), 1), sizes.t)
+            s_k = min(max(round(t * keys / max(queries, 1)), 1), sizes.s_k)
+            known.append((t, s_k, (planes - sizes.kv_heads) / len(spread)))
+
+    def time_of(rows: int) -> float:
+        pace = PACKED_PACE[head_dim][rows] * (1 if _takes_boxes(sizes, rows) else SMALL_BOXES)
+        return pace * _drawn(head_dim, rows, heads, known, windowed)
+
+    return min(PACKED_PACE[head_dim], key=time_of)
+
+
+def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:
+    """CTAs that draw the row tiles of all batch entries, `tile_rows` rows each, without splits, of the shape that
+    rows_of_cta calls `rows`: as many as the GPU holds at once. 0 where there are no more row tiles than that."""
+    slots = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, rows)
+    return slots if -(-sizes.t * sizes.heads // tile_rows) * sizes.batch > slots else 0
+
+
+def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
+    """Whether the forward kernel, which waits itself for the grid before it, is launched to start while that one runs.
+    Not where two row tiles of 512 read the same K and V from memory: they read them once while they go side by side,
+    and CTAs that start as SMs come free do not."""
+    if arch != ARCH:
+        return False
+    tiles = _row_tiles(sizes)
+    reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
+    return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
+
+
+def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
+    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
+    each. At 64 they are too few for it to pay. What a cluster leaves of splits that it merged is fp32."""
+    return arch == ARCH and head_dim > 64 and output_bf16
+
+
+def combine_overlaps(arch: str) -> bool:
+    """Whether the combine kernel is launched to start while the grid before it runs."""
+    return arch == ARCH
+
+
+def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int, int, int]]:
+    """What follows the entry's name of the combine kernel that is launched, and its grid: a row a warp, or four warps a
+    row where many splits leave few."""
+    rows = sizes.t * sizes.heads
+    if arch == ARCH and splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
+        return "_many", (rows, 1, sizes.batch)
+    return "", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
+
+
+def _row_tiles(sizes: Sizes) -> int:
+    return -(-sizes.t * sizes.heads // SHORT_ROWS) * sizes.batch
+
+
+def _is_short(arch: str, sizes: Sizes) -> bool:
+    if arch != ARCH or sizes.topk:
+        return False
+    tiles, half = _row_tiles(sizes), sizes.head_dim == 128 and sizes.t * sizes.heads <= SHORT_ROWS
+    few, keys = FEW_SHORT_KEYS.get(sizes.head_dim, (0, 0))
+    enough = sizes.s_k <= (keys if tiles <= few else SHORT_KEYS.get(sizes.head_dim, -1))
+    return tiles <= SHORT_TILES and (enough or half)
+
+
+def _is_long(arch: str, sizes: Sizes) -> bool:
+    if arch != ARCH or sizes.topk or sizes.head_dim != 256:
+        return False
+    return sizes.s_k > LONG_KEYS and _takes_boxes(sizes, LONG_ROWS)
+
+
+def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
+    if arch != ARCH or sizes.topk or sizes.head_dim not in WIDE_PACE:
+        return False
+    pace = WIDE_PACE[sizes.head_dim] * (1 if _takes_boxes(sizes, WIDE_ROWS) else SMALL_BOXES)
+    return pace * _drawn_keys(sizes, WIDE_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
+
+
+def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool) -> bool:
+    """Whether narrow row tiles are done sooner than those of the shape that rows_of_cta calls `rows`. One alone on its
+    multiprocessor takes no longer for a key."""
+    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_KEYS:
+        return False
+    all_rows = sizes.t * sizes.heads
+    if all_rows <= SHORT_ROWS:
+        return sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+    if sizes.head_dim == 256:
+        return False
+    alone = -(-all_rows // SHORT_ROWS) * sizes.batch <= 2 * MULTIPROCESSORS
+    pace = (1 if alone else NARROW_PACE) / (WIDE_PACE[128] if rows == WIDE_ROWS else 1)
+    return pace * _drawn_keys(sizes, SHORT_ROWS, windowed) <= _drawn_keys(sizes, rows, windowed)
+
+
+def _drawn_keys(sizes: Sizes, rows: int, windowed: bool) -> float:
+    """_drawn of batch entries that all have `t` queries and `s_k` keys."""
+    return _drawn(sizes.head_dim, rows, sizes.heads, [(sizes.t, sizes.s_k, sizes.batch)], windowed)
+
+
+def _drawn(head_dim: int, rows: int, heads: int, planes: Sequence[tuple[int, int, float]], windowed: bool) -> float:
+    """How many keys' time passes until CTAs, as many as the GPU holds, have drawn all row tiles of the shape of `rows`
+    and are done. `planes`: queries, keys, and how many have so many. A window is taken for a causal one. The last row
+    tiles drawn are the shortest, which is what CTAs of the last turn that have none are idle for. No launch is
+    shorter than its longest row tile nor, without a mask, where those of so many keys or more are more than CTAs, than
+    as many of them as one CTA has."""
+    shape = sm90_launch(head_dim, rows)
+    each = []  # keys of a row tile, and how many have so many
+    for t, s_k, count in planes:
+        all_rows = t * heads
+        last = range(all_rows, 0, -shape.rows)  # behind the last row of each
+        if windowed and shape.rows <= shape.keys:  # the last one lacks rows: Walk::from_end of kernel/sm90/traits.cuh
+            last = range(min(shape.rows, all_rows), all_rows + shape.rows, shape.rows)
+        for end in last:
+            hidden = t - -(-min(end, all_rows) // heads) if windowed else 0
+            each.append((-(-max(s_k - hidden, 1) // shape.keys) * shape.keys + ROW_TILE, count))
+    slots = MULTIPROCESSORS * shape.ctas_per_sm
+    before = total = least = 0.0
+    for keys, count in sorted(each, reverse=True):
+        before += count
+        total += keys * count
+        least = max(least, (1 if windowed else math.ceil(before / slots)) * keys)
+    turns = before / slots
+    return max(least, total / slots + (math.ceil(turns) - turns) * min(each)[0])
+
+
+def _takes_boxes(sizes: Sizes, rows: int) -> bool:
+    """Whether a tile of keys of the shape of `rows` comes in whole pages, or whole from one: those of 80 have boxes of
+    16 keys in larger pages than that."""
+    keys = sm90_launch(sizes.head_dim, rows).keys
+    return math.gcd(keys, sizes.page_size) in (keys, sizes.page_size)

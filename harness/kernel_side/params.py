@@ -1,0 +1,269 @@
+"""The Python side of the kernel's C ABI: mirrors of kernel/include/fmha_params.h and fmha_launch.h.
+
+tests/kernel_side/test_params.py compiles both headers and compares every figure with the ones here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from fmha.harness.contract.protocol import LaunchShape, PPath
+
+SM100_THREADS: Final = 192
+COMBINE_THREADS: Final = 128
+COMBINE_ROWS: Final = 4  # a warp each
+SHARED_ALIGNMENT: Final = 1024
+SHARED_CONTROL_BYTES: Final = 128
+
+TENSOR_MAP_BYTES: Final = 128
+PARAMS_BYTES: Final = 896  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
+MAPS: Final = ("q", "k", "v", "sparse_k", "sparse_v")
+
+# FmhaParams::flags
+NORMALISE: Final = 1 << 0
+OUTPUT_BF16: Final = 1 << 1
+SHARED_KV: Final = 1 << 2
+PARTIAL_F16: Final = 1 << 3
+BY_HEAD: Final = 1 << 4
+SCATTERED: Final = 1 << 5
+UNLIMITED: Final = -1  # window_left, window_right
+
+
+def flags_of(
+    *,
+    normalise: bool,
+    output_bf16: bool,
+    shared_kv: bool,
+    partial_f16: bool,
+    by_head: bool = False,
+    scattered: bool = False,
+) -> int:
+    """FmhaParams::flags."""
+    chosen = normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
+    return chosen | partial_f16 * PARTIAL_F16 | by_head * BY_HEAD | scattered * SCATTERED
+
+
+# Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
+LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
+    ("q", 0, "128s"),
+    ("k", 128, "128s"),
+    ("v", 256, "128s"),
+    ("sparse_k", 384, "128s"),
+    ("sparse_v", 512, "128s"),
+    ("o", 640, "Q"),
+    ("row_max", 648, "Q"),
+    ("row_sum", 656, "Q"),
+    ("lse", 664, "Q"),
+    ("partial_o", 672, "Q"),
+    ("partial_max", 680, "Q"),
+    ("partial_sum", 688, "Q"),
+    ("kv_lens", 696, "Q"),
+    ("query_offsets", 704, "Q"),
+    ("sparse_indices", 712, "Q"),
+    ("sparse_lens", 720, "Q"),
+    ("sink", 728, "Q"),
+    ("drawn", 736, "Q"),
+    ("batch", 744, "i"),
+    ("t", 748, "i"),
+    ("heads", 752, "i"),
+    ("s_k", 756, "i"),
+    ("s_sparse", 760, "i"),
+    ("topk", 764, "i"),
+    ("splits", 768, "i"),
+    ("window_left", 772, "i"),
+    ("window_right", 776, "i"),
+    ("scale", 780, "f"),
+    ("flags", 784, "I"),
+    ("head_dim", 788, "i"),
+    ("kv_heads", 792, "i"),
+    ("query_box", 796, "i"),
+    ("block_table", 800, "Q"),
+    ("cu_seqlens_q", 808, "Q"),
+    ("cu_seqlens_k", 816, "Q"),
+    ("page_size", 824, "i"),
+    ("key_box", 828, "i"),
+    ("shares", 832, "Q"),
+    ("parts", 840, "i"),
+    ("part_tiles", 844, "i"),
+    ("heads_multiplier", 848, "I"),
+    ("heads_shift", 852, "I"),
+    ("kv_heads_multiplier", 856, "I"),
+    ("kv_heads_shift", 860, "I"),
+)
+
+
+# The pointers in their order, and where each is.
+POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == "Q")
+POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == "Q")
+MAP_OFFSETS: Final = tuple(offset for name, offset, _ in LAYOUT if name in MAPS)
+
+
+def divisor(number: int) -> tuple[int, int]:
+    """By what n / number multiplies and shifts: n * multiplier >> 31 >> shift, exact for n from 0 to 2^31 - 1.
+
+    Granlund and Montgomery, "Division by Invariant Integers using Multiplication" (1994), theorem 4.2, with N = 31.
+    """
+    shift = (number - 1).bit_length()
+    return -(-(1 << 31 + shift) // number), shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FmhaParams:
+    """One launch's parameters, field by field those of fmha_params.h: 128 opaque bytes a tensor map, a device address a
+    pointer (0 is null). A map that the launch does not read stays zero."""
+
+    q: bytes
+    k: bytes = bytes(TENSOR_MAP_BYTES)
+    v: bytes = bytes(TENSOR_MAP_BYTES)
+    sparse_k: bytes = bytes(TENSOR_MAP_BYTES)
+    sparse_v: bytes = bytes(TENSOR_MAP_BYTES)
+    o: int
+    row_max: int = 0
+    row_sum: int = 0
+    lse: int = 0
+    partial_o: int = 0
+    partial_max: int = 0
+    partial_sum: int = 0
+    kv_lens: int = 0
+    query_offsets: int = 0
+    sparse_indices: int = 0
+    sparse_lens: int = 0
+    sink: int = 0
+    drawn: int = 0
+    batch: int
+    t: int
+    heads: int = 1
+    s_k: int
+    s_sparse: int = 0
+    topk: int = 0
+    splits: int = 1
+    window_left: int = UNLIMITED
+    window_right: int = UNLIMITED
+    scale: float
+    flags: int = 0
+    head_dim: int
+    kv_heads: int = 1
+    query_box: int = 0
+    block_table: int = 0
+    cu_seqlens_q: int = 0
+    cu_seqlens_k: int = 0
+    page_size: int = 0
+    key_box: int = 0
+    shares: int = 0
+    parts: int = 0
+    part_tiles: int = 0
+
+    def pack(self) -> bytes:
+        """The PARAMS_BYTES bytes of the struct; padding is zero."""
+        for name in MAPS:
+            if len(getattr(self, name)) != TENSOR_MAP_BYTES:
+                raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(getattr(self, name))}")
+        packed = bytearray(PARAMS_BYTES)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("heads", "kv_heads"):
+            values |= zip((f"{name}_multiplier", f"{name}_shift"), divisor(values[name]), strict=True)
+        for name, offset, kind in LAYOUT:
+            struct.pack_into(f"<{kind}", packed, offset, values[name])
+        return bytes(packed)
+
+
+def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
+    """fmha_sm100_shape of fmha_launch.h."""
+    rows = 64 if head_dim == 512 else 128
+    keys = 128 if head_dim <= 128 else 64
+    stages = 2 if head_dim == 512 else 4
+    elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
+    exchange = 0 if head_dim != 512 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
+    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
+    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sm90Launch:
+    """FmhaSm90Launch of kernel/sm90/launch.h, which says what each figure is."""
+
+    rows: int
+    keys: int
+    row_groups: int
+    column_groups: int
+    boxes_per_unit: int
+    slots: int
+    dense_slots: int
+    overlap: bool
+    dense_overlap: bool
+    registers: int
+    heads_registers: int
+    ctas_per_sm: int
+
+    @property
+    def threads(self) -> int:
+        """fmha_sm90_threads."""
+        return 128 * (self.row_groups * self.column_groups + 1)
+
+    def slots_of(self, kind: str) -> int:
+        """fmha_sm90_slots: of the ring of a kernel of SM90_KINDS."""
+        return self.dense_slots if kind == "dense" else self.slots
+
+    def overlap_of(self, kind: str) -> bool:
+        """fmha_sm90_overlap: of a kernel of SM90_KINDS."""
+        return self.dense_overlap if kind == "dense" else self.overlap
+
+    def registers_of(self, kind: str) -> int:
+        """Of a consumer thread of a kernel of SM90_KINDS for one K/V head."""
+        return self.heads_registers if kind == "whole" else self.registers
+
+    def shared_bytes(self, head_dim: int, kind: str) -> int:
+        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, statistics of the splits that a
+        cluster merges, and the rest."""
+        exchange = 256 * self.keys + 64 * 16 if self.column_groups == 2 else 0
+        ring = self.slots_of(kind) * self.boxes_per_unit * self.keys * 128
+        statistics = self.rows * 64 if kind == "whole" else 0
+        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + statistics + 512
+
+
+SM90_TABLE: Final = "kernel/sm90/shapes.h"  # from the root of a checkout, or of what a wheel brings
+_SHAPE: Final = re.compile(r"^    SHAPE\((\d+), (\d+), (.*?)\)", re.MULTILINE)
+_FIGURE: Final = re.compile(r"\.(\w+) = (\w+)")
+
+
+def sm90_table() -> Path:
+    """The header with the shapes, beside this very file."""
+    harness = Path(__file__).resolve().parents[1]
+    brought = harness / "project" / SM90_TABLE
+    return brought if brought.is_file() else harness.parent / SM90_TABLE
+
+
+def _sm90_shapes(text: str) -> dict[tuple[int, int], Sm90Launch]:
+    found = {}
+    for head_dim, asked, row in _SHAPE.findall(text):
+        figures: dict[str, Any] = {name: json.loads(value) for name, value in _FIGURE.findall(row)}
+        found[int(head_dim), int(asked)] = Sm90Launch(**figures)
+    return found
+
+
+# By head_dim and FMHA_ROWS, 0 for a head_dim's own.
+SM90_SHAPES: Final = _sm90_shapes(sm90_table().read_text(encoding="utf-8"))
+SM90_KERNELS: Final = tuple(SM90_SHAPES)
+SM90_KINDS: Final = ("whole", "dense", "plain")  # FmhaSm90Kind: what a kernel knows
+
+
+def sm90_launch(head_dim: int, rows: int = 0) -> Sm90Launch:
+    """fmha_sm90_launch: the shape of `rows`, or the head_dim's own where there is none."""
+    return SM90_SHAPES.get((head_dim, rows), SM90_SHAPES[head_dim, 0])
+
+
+def sm90_shape(head_dim: int, rows: int = 0, kind: str = "whole") -> LaunchShape:
+    """The part of `sm90_launch` that every architecture has, of a kernel of SM90_KINDS."""
+    launch = sm90_launch(head_dim, rows)
+    shared_bytes = launch.shared_bytes(head_dim, kind)
+    return LaunchShape(launch.rows, launch.keys, launch.slots_of(kind), launch.threads, shared_bytes)
+
+
+def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
+    """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
+    return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)

@@ -1,0 +1,137 @@
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.judge.oracle.inputs import POISON_BITS, make_inputs, softmax_scale
+from fmha.harness.judge.oracle.reference import dense_range, sparse_rows
+from fmha.harness.judge.random_cases import Space, draw_cases
+
+CONFIGURATION = Configuration(64, 4, 128, batch=2)
+
+
+def digest(inputs):
+    return hashlib.sha256(inputs.q.tobytes() + inputs.k.tobytes() + inputs.v.tobytes()).hexdigest()
+
+
+def test_shapes_and_scale():
+    inputs = make_inputs(0, CONFIGURATION)
+    assert inputs.q.shape == (2, 4, 1, 64)
+    assert inputs.k.shape == inputs.v.shape == (2, 128, 64)
+    assert inputs.scale == 0.125
+
+
+def test_the_stream_is_pinned():
+    # A change here means that no result can be compared with an archived one.
+    expected = "c1a006e909a3119bd7acfd55633ca82f98002b4835471c6237d026e5e9def880"
+    assert digest(make_inputs(0, CONFIGURATION)) == expected
+
+
+def test_depends_on_seed_and_configuration_alone():
+    first = digest(make_inputs(0, CONFIGURATION))
+    make_inputs(0, Configuration(64, 1, 128))
+    assert digest(make_inputs(0, CONFIGURATION)) == first
+    assert digest(make_inputs(1, CONFIGURATION)) != first
+    assert digest(make_inputs(0, Configuration(64, 4, 128, batch=2, mask="causal"))) != first
+
+
+def test_is_standard_normal():
+    values = from_bf16(make_inputs(0, Configuration(64, 128, 512)).k)
+    assert abs(values.mean()) < 0.02
+    assert abs(values.std() - 1) < 0.02
+
+
+@pytest.mark.torch
+def test_rounds_as_torch_does():
+    import torch
+
+    values = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
+    values[:4] = [1.00390625, 1.01171875, -0.0, 3.3e38]  # two ties, a signed zero, a finite value near the top
+    ours = from_bf16(round_to_bf16(values))
+    theirs = torch.from_numpy(values).to(torch.bfloat16).to(torch.float64).numpy()
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
+def test_scale_is_what_a_float32_holds(head_dim):
+    assert softmax_scale(head_dim) == float(np.float32(softmax_scale(head_dim)))
+    assert softmax_scale(head_dim) == pytest.approx(head_dim**-0.5, rel=1e-7)
+
+
+RAGGED = Configuration(64, 6, 200, batch=5, kv_lens="ragged", topk=20, s_sparse=90, sparse_indices="holes", kv="shared")
+
+
+def test_a_problem_s_inputs_do_not_depend_on_how_it_is_run():
+    first = digest(make_inputs(0, CONFIGURATION))
+    for changes in ({"splits": 3}, {"output": "bf16"}, {"p_path": "smem"}):
+        assert digest(make_inputs(0, dataclasses.replace(CONFIGURATION, **changes))) == first
+
+
+def test_everything_that_may_hold_anything_is_poison_and_nothing_else_is():
+    inputs = make_inputs(0, RAGGED)
+    finite = np.isfinite(from_bf16(inputs.k)).all(axis=2) & (np.abs(from_bf16(inputs.k)) < 1e30).all(axis=2)
+    assert np.array_equal(finite, np.arange(200) < inputs.kv_lens[:, np.newaxis])
+    assert set(POISON_BITS) == set(inputs.k[~finite].reshape(-1))
+    for entry in range(5):
+        named = {int(row) for query in range(6) for row in sparse_rows(inputs.sparse, entry, query)}
+        clean = (np.abs(from_bf16(inputs.sparse.k[entry])) < 1e30).all(axis=1)
+        assert {int(row) for row in np.flatnonzero(clean)} == named
+
+
+def test_ragged_lengths_have_an_empty_one_and_a_full_one():
+    lens = make_inputs(0, dataclasses.replace(RAGGED, batch=16)).kv_lens
+    assert 0 in lens
+    assert 200 in lens
+    assert len(set(lens)) > 8
+
+
+def test_holes_are_invalid_on_both_sides_and_some_entries_are_not():
+    indices = make_inputs(0, RAGGED).sparse.indices
+    assert (indices < -1).any()
+    assert (indices == -1).any()
+    assert (indices >= 90).any()
+    assert 0.5 < ((indices >= 0) & (indices < 90)).mean() < 0.8
+
+
+def test_mixed_offsets_leave_some_queries_without_keys_and_some_with_all():
+    inputs = make_inputs(0, Configuration(64, 30, 20, batch=40, mask="causal", query_offsets="mixed"))
+    seen = {len(range(20)[dense_range(inputs, b, i)]) for b in range(40) for i in range(30)}
+    assert {0, 20} < seen
+
+
+def test_extreme_logits_span_nine_decades():
+    inputs = make_inputs(0, Configuration(64, 32, 256, heads=4, data="extreme"))
+    logits = inputs.scale * from_bf16(inputs.q).reshape(-1, 64) @ from_bf16(inputs.k[0]).T
+    peaks = np.abs(logits).max(axis=1)
+    assert peaks.min() < 1e-4
+    assert peaks.max() > 1e3
+
+
+def test_a_mixed_sink_has_both_infinities():
+    sink = make_inputs(0, Configuration(64, 1, 8, heads=6, sink="mixed")).sink
+    assert np.isposinf(sink[[1, 5]]).all()
+    assert np.isneginf(sink[3])
+    assert np.isfinite(sink[[0, 2, 4]]).all()
+
+
+CASES = draw_cases(1, 40, Space(head_dims=(8,), rows=50, keys=100, topk=40, batch=4, work=10**8))
+
+
+@pytest.mark.parametrize("configuration", CASES, ids=lambda item: item.id)
+def test_shapes_are_those_of_the_semantics(configuration):
+    item, inputs = configuration, make_inputs(0, configuration)
+    assert inputs.q.shape == (item.batch, item.t, item.heads, item.head_dim)
+    heads = (item.kv_heads,) if item.kv_heads > 1 else ()
+    assert inputs.k.shape == (item.batch, item.s_k, *heads, item.head_dim)
+    assert (inputs.v is None) == (item.kv == "shared")
+    assert (inputs.sparse is None) == (item.topk == 0)
+    assert (inputs.kv_lens is None) == (item.kv_lens == "full")
+    assert (inputs.sink is None) == (item.sink == "none")
+    if inputs.sparse is not None:
+        assert inputs.sparse.k.shape == (item.batch, item.s_sparse, item.head_dim)
+        assert (inputs.sparse.v is None) == (inputs.v is None)
+        assert inputs.sparse.indices.shape == (item.batch, item.t, item.topk)
+        assert inputs.sparse.indices.dtype == np.int32

@@ -1,0 +1,106 @@
+"""The Python mirror of the C ABI against what a C++ compiler makes of the headers."""
+
+import dataclasses
+import itertools
+import struct
+import subprocess
+
+import pytest
+
+from fmha.harness.kernel_side import params
+
+ZERO_MAP = bytes(params.TENSOR_MAP_BYTES)
+
+
+def ask_compiler(repository, folder, expressions):
+    """The integer values of C++ expressions over fmha_params.h and fmha_launch.h."""
+    lines = "\n".join(f'std::printf("%lld\\n", static_cast<long long>({text}));' for text in expressions)
+    source = folder / "ask.cpp"
+    source.write_text(
+        f'#include <cstddef>\n#include <cstdio>\n#include "fmha_params.h"\n#include "fmha_launch.h"\n'
+        f"int main() {{\n{lines}\n}}\n"
+    )
+    include = f"-I{repository / 'kernel' / 'include'}"
+    subprocess.run(["g++", "-std=c++17", include, "-o", folder / "ask", source], check=True, timeout=120)
+    answer = subprocess.run([folder / "ask"], check=True, capture_output=True, text=True, timeout=60)
+    return [int(line) for line in answer.stdout.split()]
+
+
+def test_every_field_lies_where_the_header_puts_it(repository, tmp_path):
+    questions, expected = ["sizeof(FmhaParams)"], [params.PARAMS_BYTES]
+    for name, offset, kind in params.LAYOUT:
+        questions += [f"offsetof(FmhaParams, {name})", f"sizeof(FmhaParams::{name})"]
+        expected += [offset, struct.calcsize(f"<{kind}")]
+    assert ask_compiler(repository, tmp_path, questions) == expected
+
+
+def test_the_header_has_no_other_field(repository):
+    text = (repository / "kernel" / "include" / "fmha_params.h").read_text()
+    body = text.partition("struct FmhaParams {")[2].partition("};")[0]
+    declared = [line.partition(";")[0].split()[-1] for line in body.splitlines() if ";" in line]
+    assert declared == [name for name, _, _ in params.LAYOUT]
+
+
+def test_launch_shapes_are_the_header_s(repository, tmp_path):
+    mirror = {
+        "kFmhaSm100Threads": params.SM100_THREADS,
+        "kFmhaSharedAlignment": params.SHARED_ALIGNMENT,
+        "kFmhaSharedControlBytes": params.SHARED_CONTROL_BYTES,
+    }
+    for head_dim, p_path in itertools.product((64, 128, 256, 512), ("tmem", "smem")):
+        shape = f"fmha_sm100_shape({head_dim}, {'true' if p_path == 'smem' else 'false'})"
+        mine = params.sm100_shape(head_dim, p_path)
+        mirror |= {f"{shape}.{name}": value for name, value in dataclasses.asdict(mine).items()}
+        for t, heads, topk in ((1, 1, 0), (3, 64, 0), (129, 1, 0), (3, 130, 0), (3, 1, 8), (2, 130, 8), (2, 128, 8)):
+            blocks = params.query_blocks(mine, t, heads, topk)
+            mirror[f"fmha_query_blocks({shape}, {t}, {heads}, {topk})"] = blocks
+    assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
+
+
+def test_a_shape_that_is_not_read_is_an_error():
+    """Python reads the header as text: each row that the compiler sees is one that it has, with every figure."""
+    text = params.sm90_table().read_text()
+    assert text.count("SHAPE(") == len(params.SM90_SHAPES)
+    with pytest.raises(TypeError, match="registers"):
+        params._sm90_shapes(text.replace(".registers = 160, ", ""))
+
+
+def test_flags_are_the_header_s(repository, tmp_path):
+    mirror = {
+        "kFmhaNormalise": params.NORMALISE,
+        "kFmhaOutputBf16": params.OUTPUT_BF16,
+        "kFmhaSharedKv": params.SHARED_KV,
+        "kFmhaPartialF16": params.PARTIAL_F16,
+        "kFmhaByHead": params.BY_HEAD,
+        "kFmhaScattered": params.SCATTERED,
+        "kFmhaUnlimited": params.UNLIMITED,
+    }
+    assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
+
+
+def test_query_blocks_by_hand():
+    shape = params.sm100_shape(512, "smem")  # 64 rows
+    assert params.query_blocks(shape, t=3, heads=64, topk=0) == 3
+    assert params.query_blocks(shape, t=1, heads=65, topk=0) == 2
+    assert params.query_blocks(shape, t=3, heads=16, topk=0) == 1  # three queries of 16 heads fit one CTA
+    assert params.query_blocks(shape, t=3, heads=16, topk=4) == 3  # but each has a list of its own
+    assert params.query_blocks(shape, t=3, heads=65, topk=4) == 6
+
+
+def test_packs_each_field_at_its_offset():
+    of_kind = {"Q": lambda i: 2**33 + i, "i": lambda i: i - 5, "I": lambda i: 2**31 + i, "f": lambda i: i / 8}
+    of_kind["128s"] = lambda i: bytes([1 + i]) * 128
+    given = {field.name for field in dataclasses.fields(params.FmhaParams)}
+    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name in given}
+    packed = params.FmhaParams(**values).pack()
+    for name in ("heads", "kv_heads"):
+        values |= zip((f"{name}_multiplier", f"{name}_shift"), params.divisor(values[name]), strict=True)
+    assert len(packed) == params.PARAMS_BYTES
+    assert packed[127:129] == b"\1\2"
+    for name, offset, kind in params.LAYOUT:
+        assert struct.unpack_from(f"<{kind}", packed, offset)[0] == values[name], name
+
+
+def test_refuses_a_short_tensor_map():
+    with pytest.raises(ValueError, match="v: a tensor map has 128 bytes, not 3"):
+        params.FmhaParams(q=ZERO_MAP, v=b"abc", o=0, batch=1, t=1, s_k=1, scale=1.0, head_dim=64).pack()
