@@ -24,8 +24,9 @@ from fmha.harness.contract.device import DeviceError, DeviceLostError
 from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
-from fmha.harness.worker.apart import KernelSideError, Side, side_of
+from fmha.harness.worker.apart import Side, side_of
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
+from fmha.harness.worker.planner import KernelSideError
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
