@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from fmha.harness.config import load
 from fmha.harness.errors import ExitCode
 from fmha.harness.git import resolve_commit
 from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.stages import apart
 from tests import forked
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
@@ -184,7 +186,7 @@ def test_probabilities_cut_off_are_told(project: Path) -> None:
 def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> None:
     def change(root: Path) -> None:
         WORSE(root)
-        measure = root / "harness" / "worker" / "oracle" / "measure.py"
+        measure = root / "harness" / "judge" / "oracle" / "measure.py"
         text, count = re.subn(r"lse_error=peak\(", "lse_error=0.0 * peak(", measure.read_text())
         assert count == 1
         measure.write_text(text)
@@ -192,19 +194,28 @@ def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> Non
     found = regress(project, change, "--judge", "main")
     assert found["code"] == ExitCode.GATE_FAILED
     words = judged(found)["changed"]
-    assert words.startswith("by the commit itself: harness/judge/oracle/measure.py; its own judge says: ")
+    assert words == "by the commit itself: harness/judge/oracle/measure.py"
     failed = {item["subject"]: item["text"] for item in found["regressions"] if item["kind"] == "status"}
     assert "lse_error is" in failed["hd64_t1_sk128"]
 
 
-def test_a_judge_of_the_commit_that_cannot_run_is_told_with_what_to_do(project: Path) -> None:
-    def broken(root: Path) -> None:
-        (root / "harness" / "worker" / "oracle" / "measure.py").write_text("!")
+def test_nothing_of_a_commits_own_judge_is_run(project: Path, tmp_path: Path) -> None:
+    """Neither that, nor the rest of its harness: what would be written to the disk is not."""
+    marker = tmp_path / "was here"
 
-    found = regress(project, broken, "--judge", "main")
+    def tamper(root: Path) -> None:
+        for name in ("judge/oracle/measure.py", "stages/pipeline.py", "worker/run.py", "hosts/emulator.py"):
+            path = root / "harness" / name
+            text = path.read_text().replace("from __future__ import annotations", "", 1)
+            path.write_text(f"import pathlib\npathlib.Path({str(marker)!r}).touch()\n{text}")
+
+    found = regress(project, tamper, "--judge", "main")
     assert found["code"] == ExitCode.GATE_FAILED
-    own = judged(found)["changed"].partition("its own judge says: ")[2]
-    assert re.match(r"no answer, exit code \d: .*; make install && .*--judge own, in this checkout, says why$", own)
+    assert judged(found) == {"changed": "by the commit itself: harness/judge/oracle/measure.py"}
+    record = archive.read(Path(found["run"]))
+    assert record.judge is not None
+    assert record.judge.beside == ["harness/hosts/emulator.py", "harness/stages/pipeline.py", "harness/worker/run.py"]
+    assert not marker.exists()
 
 
 def test_a_gate_at_work_hinders_nobody_here(project: Path) -> None:
@@ -225,12 +236,10 @@ def test_a_judge_that_is_none_is_one_line(project: Path) -> None:
         assert words in ran.stderr
 
 
-def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
-    project: Path, repository: Path
-) -> None:
+def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(project: Path) -> None:
     """Its process finds another harness than the one that was laid out for it: without a check it did so for ever."""
     git(project, "checkout", "-q", "-B", "planted", "main")
-    measure = project / "harness" / "worker" / "oracle" / "measure.py"
+    measure = project / "harness" / "judge" / "oracle" / "measure.py"
     measure.write_text(f"{measure.read_text()}# other\n")
     git(project, "commit", "-qam", "another judge")
     git(project, "checkout", "-q", "main")
@@ -238,24 +247,15 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
     assert fmha(project, *command).returncode in (ExitCode.PASS, ExitCode.GATE_FAILED)
     sha = resolve_commit(project, "planted")
     assert sha is not None
-    (found,) = (project / ".fmha" / "judges" / sha[:16] / "interpreter" / "lib").glob(
-        "python3*/site-packages/judge.pth"
-    )
-    laid_out, *others = found.read_text().splitlines()
-    found.write_text("\n".join([str(repository), *others]))
-    ran = fmha(project, *command)
-    found.write_text("\n".join([laid_out, *others]))
+    ran = forked.fmha(*command, cwd=project, env=os.environ | {apart.JUDGES: sha})
     assert ran.returncode == ExitCode.INFRASTRUCTURE
-    assert (
-        f"the process that is to judge by {sha[:12]} has another harness, harness/judge/oracle/measure.py for one"
-        in ran.stderr
-    )
+    assert f"the process that is to judge by {sha[:12]} has another harness/judge/oracle/measure.py" in ran.stderr
 
 
 def test_several_at_once_find_a_whole_judge(project: Path) -> None:
     """Each lays it out if it is not there yet; none may meet what another has half done."""
     git(project, "checkout", "-q", "-B", "planted", "main")
-    measure = project / "harness" / "worker" / "oracle" / "measure.py"
+    measure = project / "harness" / "judge" / "oracle" / "measure.py"
     measure.write_text(f"{measure.read_text()}# several\n")
     git(project, "commit", "-qam", "a judge for several")
     git(project, "checkout", "-q", "main")
@@ -265,7 +265,7 @@ def test_several_at_once_find_a_whole_judge(project: Path) -> None:
     running = [subprocess.Popen(command, cwd=project, **pipes) for _ in range(2)]
     said = [one.communicate() for one in running]
     assert [one.returncode for one in running] == [ExitCode.GATE_FAILED] * 2, said
-    assert ["by the commit's own judge: PASS 1 of 1, exit code 0" in out for out, _ in said] == [True] * 2, said
+    assert ["judge changed: harness/judge/oracle/measure.py" in out for out, _ in said] == [True] * 2, said
 
 
 def test_noise_of_what_gives_the_same_bits_is_not_measured_again(project: Path) -> None:
