@@ -26,7 +26,20 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) ->
             found += ["--symlink", os.readlink(path), path]
         else:
             found += ["--ro-bind", os.path.realpath(path), path]
-    found += ["--proc", "/proc", "--dev", "/dev", "--size", _ROOM, "--tmpfs", TEMPORARY]
+    found += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--size",
+        _ROOM,
+        "--tmpfs",
+        TEMPORARY,
+        "--size",
+        _ROOM,
+        "--tmpfs",
+        "/dev/shm",
+    ]
     for path in places.gpu_devices() if gpu else ():
         found += ["--dev-bind", path, path]
     if gpu:

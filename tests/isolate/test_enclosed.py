@@ -1,0 +1,334 @@
+"""What an enclosed process can reach, with real processes, by each mechanism that this machine has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fmha.harness import isolate
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.worker.process import spawn, terminate_group
+
+SECONDS = 60.0
+Ran = subprocess.CompletedProcess[str]
+
+
+def _there(mechanism: str) -> bool:
+    return isolate._found(mechanism).mechanism == mechanism
+
+
+@pytest.fixture(params=isolate.MECHANISMS)
+def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    if not _there(name):
+        pytest.skip(f"{isolate._found(name).missing}: {isolate._found(name).advice}")
+    monkeypatch.setenv(isolate.VARIABLE, name)
+    return name
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with what nobody else should read."""
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    (folder / ".ssh" / "id_ed25519").write_text("PRIVATE")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(mechanism: str, home: Path, scratch: Path) -> Callable[..., Ran]:
+    def run(code: str, *, grant: isolate.Grant | None = None, **environment: str) -> Ran:
+        command, kept = isolate.enclose(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            grant or isolate.Grant(write=(scratch,)),
+            cwd=scratch,
+            environment=os.environ | environment,
+        )
+        return subprocess.run(
+            command, cwd=scratch, env=kept, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+
+    return run
+
+
+def test_a_key_in_the_home_is_not_read(run: Callable[..., Ran], home: Path) -> None:
+    ran = run(f"print(open({str(home / '.ssh' / 'id_ed25519')!r}).read())")
+    assert ran.returncode != 0
+    assert "PRIVATE" not in ran.stdout + ran.stderr
+    assert run("import os; print(os.listdir(os.path.expanduser('~')))").stdout == "[]\n", "its home is its scratch"
+
+
+@pytest.mark.parametrize("name", ["{home}/x", "{folder}/x", "/var/tmp/fmha-x", "/usr/lib/fmha-x", "{here}/fmha-x"])
+def test_nothing_is_written_outside_of_the_scratch(
+    run: Callable[..., Ran], home: Path, tmp_path: Path, name: str
+) -> None:
+    path = Path(name.format(home=home, folder=tmp_path, here=Path(isolate.__file__).parent))
+    run(f"open({str(path)!r}, 'w').write('x')")
+    assert not path.exists()  # where /tmp is its own it may have written there
+
+
+def test_what_it_writes_to_shared_places_is_its_own(run: Callable[..., Ran], mechanism: str) -> None:
+    names = [f"/tmp/fmha-{mechanism}", f"/dev/shm/fmha-{mechanism}"]
+    run("\n".join(f"try: open({name!r}, 'w').write('x')\nexcept OSError: pass" for name in names))
+    assert [name for name in names if Path(name).exists()] == []
+
+
+def test_the_scratch_is_written_and_a_link_is_no_way_out(run: Callable[..., Ran], home: Path, scratch: Path) -> None:
+    assert run("open('fine', 'w').write('x')").returncode == 0
+    assert (scratch / "fine").read_text() == "x"
+    (scratch / "out").symlink_to(home / ".ssh")
+    ran = run("open('out/id_ed25519').read()")
+    assert ran.returncode != 0
+    assert run("import os; os.link('out/id_ed25519', 'mine')").returncode != 0
+    assert run("open('out/new', 'w')").returncode != 0
+    assert not (home / ".ssh" / "new").exists()
+
+
+def test_nobody_is_reached_over_a_network(run: Callable[..., Ran]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ran = run(f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)")
+        assert "Operation not permitted" in ran.stderr
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_an_agents_socket_is_not_reached(run: Callable[..., Ran], scratch: Path) -> None:
+    """Even one that lies where it may write."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(scratch / "agent"))
+        server.listen()
+        ran = run("import socket; s = socket.socket(socket.AF_UNIX); s.connect('agent')")
+        assert "Operation not permitted" in ran.stderr
+    assert run("import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))").stdout == "b'x'\n"
+
+
+def test_its_parent_is_not_touched(run: Callable[..., Ran]) -> None:
+    me = os.getpid()
+    for code in (
+        f"import os; os.kill({me}, 0)",
+        f"open('/proc/{me}/mem', 'rb')",
+        f"open('/proc/{me}/environ', 'rb')",
+        f"open('/proc/{me}/root/etc/hostname', 'rb')",
+        f"import ctypes; c = ctypes.CDLL(None); assert c.ptrace(16, {me}, 0, 0) == 0",
+    ):
+        assert run(code).returncode != 0, code
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "os.unshare(os.CLONE_NEWUSER)" if hasattr(os, "unshare") else "c.unshare(0x10000000) and 1 / 0",
+        "c.mount(b'none', b'/tmp', b'tmpfs', 0, None) and 1 / 0",
+        "c.chroot(b'/') and 1 / 0",
+        "c.syscall(425, 1, None) < 0 and 1 / 0",
+        "c.syscall(250, 0, 0) < 0 and 1 / 0",
+        "fcntl.ioctl(0, 0x5412, b'x')",
+    ],
+)
+def test_system_calls_that_nothing_here_needs_are_refused(run: Callable[..., Ran], call: str) -> None:
+    assert run(f"import ctypes, fcntl, os; c = ctypes.CDLL(None); {call}").returncode != 0
+
+
+def test_secrets_of_the_environment_stay_outside(run: Callable[..., Ran]) -> None:
+    given = {"SSH_AUTH_SOCK": "/x", "GITHUB_TOKEN": "t", "FMHA_SECRET": "s", "CUDA_CACHE_PATH": "/c"}
+    ran = run("import os; print(*sorted(os.environ))", **given)
+    assert "CUDA_CACHE_PATH" in ran.stdout
+    assert not {"SSH_AUTH_SOCK", "GITHUB_TOKEN", "FMHA_SECRET"} & set(ran.stdout.split())
+
+
+def test_descriptors_of_its_parent_are_closed(mechanism: str, home: Path, scratch: Path) -> None:
+    code = "import os, sys; print(os.read(int(sys.argv[1]), 9))"
+    with open(home / ".ssh" / "id_ed25519", "rb") as key:
+        os.set_inheritable(key.fileno(), True)
+        command, kept = isolate.enclose(
+            [sys.executable, "-c", code, str(key.fileno())],
+            isolate.Grant(write=(scratch,)),
+            cwd=scratch,
+            environment=os.environ,
+        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        ran = subprocess.run(command, cwd=scratch, env=kept, close_fds=False, timeout=SECONDS, check=False, **pipes)
+    assert "PRIVATE" not in ran.stdout
+    assert "Bad file descriptor" in ran.stderr
+
+
+def test_memory_files_and_time_are_bounded(run: Callable[..., Ran], scratch: Path) -> None:
+    def bounded(**limits: int) -> isolate.Grant:
+        return isolate.Grant(write=(scratch,), **limits)
+
+    assert "MemoryError" in run("bytearray(1 << 31)", grant=bounded(memory_bytes=1 << 30)).stderr
+    run("open('big', 'wb').write(bytes(1 << 21))", grant=bounded(file_bytes=1 << 20))
+    assert (scratch / "big").stat().st_size <= 1 << 20
+    assert run("while True: pass", grant=bounded(cpu_seconds=1)).returncode != 0
+    many = "import os; [os.open('/dev/null', 0) for _ in range(200)]"
+    assert "Too many open files" in run(many, grant=bounded(open_files=64)).stderr
+
+
+def _gone(path: Path) -> bool:
+    """Whether the processes that hold a lock of `path` have ended."""
+    with path.open("rb") as file:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+HOLD = """
+import fcntl, os, sys, time
+file = open('lock', 'w')
+fcntl.flock(file, fcntl.LOCK_EX)
+if os.fork() == 0:
+    os.setsid()
+print('held', flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def held(mechanism: str, home: Path, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lock, with a child that left its session."""
+    command, kept = isolate.enclose(
+        [sys.executable, "-c", HOLD], isolate.Grant(write=(scratch,)), cwd=scratch, environment=os.environ
+    )
+    process = spawn(command, cwd=scratch, env=kept, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.stdout.close()
+    terminate_group(process)
+
+
+def _eventually(what: Callable[[], bool]) -> bool:
+    end = time.monotonic() + SECONDS
+    while not what() and time.monotonic() < end:
+        os.sched_yield()
+    return what()
+
+
+def test_all_of_it_ends_with_its_group(held: subprocess.Popen[bytes], mechanism: str, scratch: Path) -> None:
+    """bubblewrap has a tree of processes of its own. Without one, nobody finds a child that leaves the session."""
+    assert not _gone(scratch / "lock")
+    os.killpg(held.pid, signal.SIGKILL)
+    held.wait(SECONDS)
+    if mechanism == "bubblewrap":
+        assert _eventually(lambda: _gone(scratch / "lock"))
+
+
+def test_nvcc_compiles_in_it(mechanism: str, home: Path, scratch: Path, repository: Path) -> None:
+    from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
+
+    try:
+        nvcc = find_nvcc()
+    except NvccError as error:
+        pytest.skip(str(error))
+    (scratch / "a.cu").write_text(f'#include "{home}/.ssh/id_ed25519"\n')
+    (scratch / "b.cu").write_text('extern "C" __global__ void f() {}\n')
+    for name, works in (("a.cu", False), ("b.cu", True)):
+        command, kept = isolate.enclose(
+            [str(nvcc.path), "-ptx", "-arch=sm_90a", "-o", str(scratch / "out.ptx"), str(scratch / name)],
+            isolate.Grant(write=(scratch,)),
+            cwd=scratch,
+            environment=os.environ,
+        )
+        ran = subprocess.run(command, cwd=scratch, env=kept, capture_output=True, text=True, check=False)
+        assert (ran.returncode == 0) == works, ran.stderr
+        assert "PRIVATE" not in ran.stdout + ran.stderr
+
+
+def test_within_it_another_is_enclosed_as_well(run: Callable[..., Ran], scratch: Path) -> None:
+    """Without namespaces there is Landlock still, which adds up."""
+    inner = scratch / "inner"
+    inner.mkdir()
+    ran = run(
+        f"""
+        import os, subprocess, sys
+        from pathlib import Path
+        from fmha.harness import isolate
+        os.environ["FMHA_ISOLATION"] = "auto"
+        print(isolate.isolation().mechanism)
+        grant = isolate.Grant(write=(Path({str(inner)!r}),))
+        command = [sys.executable, "-c", "open('../x', 'w')"]
+        command, kept = isolate.enclose(command, grant, cwd=Path({str(inner)!r}), environment=os.environ)
+        print(subprocess.run(command, cwd={str(inner)!r}, env=kept, stderr=subprocess.DEVNULL).returncode != 0)
+        """
+    )
+    assert ran.stdout.split() == ["landlock", "True"], ran.stderr
+
+
+def test_a_folder_that_is_not_there_is_said(mechanism: str, tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="not there"):
+        isolate.enclose(["true"], isolate.Grant(read=(tmp_path / "x",)), cwd=tmp_path, environment={})
+
+
+def test_a_policy_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(isolate.VARIABLE, "perhaps")
+    with pytest.raises(UserError, match="'perhaps' is none of auto, require, off"):
+        isolate.isolation()
+
+
+# As Ubuntu 24.04's AppArmor has it, and as an old kernel: clone and unshare say EPERM for namespaces, Landlock ENOSYS.
+REFUSE = """
+import ctypes, os, struct, sys
+sys.path.insert(0, {folder!r})
+import landlock
+numbers = {{"x86_64": (272, 56), "aarch64": (97, 220)}}[os.uname().machine]
+words, eperm = [landlock._word(0x20, 0)], landlock._word(6, 0x50001)
+if "namespaces" in sys.argv[1]:
+    words += [landlock._word(0x15, numbers[0], 0, 1), eperm]
+    words += [landlock._word(0x15, numbers[1], 0, 4), landlock._word(0x20, 16), landlock._word(0x45, 0x7E020000, 0, 1)]
+    words += [eperm, landlock._word(6, 0x7FFF0000)]
+if "landlock" in sys.argv[1]:
+    words += [landlock._word(0x15, 444, 0, 1), landlock._word(6, 0x50026)]
+landlock._checked(ctypes.CDLL(None).prctl(38, 1, 0, 0, 0))
+landlock._filter(b"".join([*words, landlock._word(6, 0x7FFF0000)]))
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[2]])
+"""
+
+
+def _without(what: str, code: str, policy: str) -> Ran:
+    script = REFUSE.format(folder=str(Path(isolate.__file__).parent))
+    environment = os.environ | {isolate.VARIABLE: policy}
+    command = [sys.executable, "-c", script, what, code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+SAY = "from fmha.harness import isolate; found = isolate.isolation(); print(found.words, '|', found.advice)"
+
+
+def test_without_namespaces_there_is_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not _there("landlock"):
+        pytest.skip("this kernel has no Landlock")
+    said = _without("namespaces", SAY, "require")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("landlock | ")
+    assert "sysctl" in said.stdout or "apt install bubblewrap" in said.stdout
+
+
+def test_without_either_it_is_said_or_refused() -> None:
+    said = _without("namespaces landlock", SAY, "auto")
+    assert said.stdout.startswith("not isolated: ")
+    assert "this kernel has no Landlock" in said.stdout
+    refused = _without("namespaces landlock", SAY, "require")
+    assert refused.returncode != 0
+    assert "IsolationError: not isolated: " in refused.stderr
