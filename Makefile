@@ -71,7 +71,7 @@ test: $(STAMPS)/build
 # In order among themselves, whatever runs beside them.
 .PHONY: checked
 checked:
-	@$(MAKE) --silent --no-print-directory BESIDE= $(STAMPS)/run lint $(STAMPS)/test torch browser sshd nvcc
+	@$(MAKE) --silent --no-print-directory BESIDE= $(STAMPS)/run lint $(STAMPS)/test torch browser sshd wall nvcc
 
 .PHONY: regress
 regress: install
@@ -138,6 +138,15 @@ sshd:
 	      openssh-server openssh-client iproute2; } >/dev/null 2>&1; \
 	  fi; \
 	} || echo 'no sshd or no ip: tests of remote hosts are skipped; install openssh-server and iproute2 to run them' >&2
+
+# What keeps a commit's code from the machine. Without bubblewrap that is Landlock, where the kernel has it.
+.PHONY: wall
+wall:
+	@command -v bwrap >/dev/null || ! command -v apt-get >/dev/null || [[ $$(id -u) != 0 ]] || { \
+	  echo 'install: bubblewrap'; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends bubblewrap; } \
+	    >/dev/null 2>&1 || echo 'no bubblewrap from apt: tests of it are skipped'; \
+	}
 
 .PHONY: clean
 clean:

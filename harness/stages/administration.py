@@ -28,6 +28,7 @@ from fmha.harness.hosts.answers import (
     checked,
 )
 from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.isolate import IsolationError, isolation
 from fmha.harness.stages.places import Place
 from fmha.harness.supervisor import OF_THE_JOB
 from fmha.harness.worker.compilers.nvcc import find_nvcc
@@ -123,7 +124,8 @@ def release(place: Place, name: str) -> bool:
 
 def examine_here() -> list[Finding]:
     """This machine: what fmha needs to build, and to reach others."""
-    return [_tool("git", "install git"), _tool("ssh", "install openssh-client"), _compiler(), _torch()]
+    tools = [_tool("git", "install git"), _tool("ssh", "install openssh-client")]
+    return [*tools, _compiler(), _isolation(), _torch()]
 
 
 def examine(place: Place) -> list[Finding]:
@@ -245,6 +247,17 @@ def _compiler() -> Finding:
     except FmhaError as error:
         return Finding("nvcc", False, error.what, error.next_step)
     return Finding("nvcc", True, f"{nvcc.version}, {nvcc.path}")
+
+
+def _isolation() -> Finding:
+    """What keeps a commit's code from this machine."""
+    try:
+        found = isolation()
+    except IsolationError as error:
+        return Finding("isolation", False, error.what, error.next_step)
+    if found.mechanism == "none":
+        return Finding("isolation", None, found.missing, found.advice)
+    return Finding("isolation", True, found.mechanism, found.advice)
 
 
 def _torch() -> Finding:
