@@ -13,6 +13,8 @@ SHARED_START: int
 CALL_PARAMS: int
 DEVICE_CALLS: dict[str, int]
 
+SOURCES: str  # of harness/judge/core_digest.py
+
 def decode_matrix(bits: int) -> dict[str, Any]: ...
 def decode_instruction(
     bits: int, *, kind: int, ws: bool, pair: bool, a_tmem: bool, sparse: bool, scales: int

@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 5.
+"""The record of a run: what was run, on what, and what came of it. Version 6.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -23,7 +23,7 @@ from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
 from fmha.harness.judge.status import Status
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -66,6 +66,11 @@ class HostFacts(Record):
     versions: dict[str, str | None] = Field(description="null when the distribution is not installed")
     mma_sums: Literal["silicon"] | None = Field(
         None, description="silicon where the emulator added as a B200 does; null for its own sums, and elsewhere"
+    )
+    isolation: str | None = Field(
+        None,
+        description="what kept the commit's code from the machine, bubblewrap or landlock, or why nothing did; null"
+        " when read from before version 6",
     )
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"
@@ -171,7 +176,14 @@ class Judge(Record):
     changed: list[str] = Field(
         default_factory=list, description="files of the judge that the judged commit has otherwise than `commit`"
     )
-    own: str | None = Field(None, description="what the commit's own judge said, in one line; null when it is the same")
+    beside: list[str] = Field(
+        default_factory=list,
+        description="other files of the harness that the judged commit has otherwise than `commit`, whose ran",
+    )
+    harness: str = Field(
+        "", pattern=r"^([0-9a-f]{64})?$", description="sha256 of the rest of the harness; empty before version 6"
+    )
+    own: str | None = Field(None, description="what the commit's own judge said, in one line; before version 6")
     accepted: str | None = Field(None, description="why `changed` was accepted; null when it was not")
 
 
@@ -279,7 +291,7 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit

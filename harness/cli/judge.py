@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from fmha.harness import isolate
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages import apart, several
@@ -24,14 +26,34 @@ JudgeRef = Annotated[
         "emulator, the merge base with the default branch on hosts elsewhere]",
     ),
 ]
+Isolation = Annotated[
+    str | None,
+    typer.Option(
+        "--isolation",
+        metavar="WORD",
+        help="What keeps the commit's code from this machine: auto takes what there is, require refuses to run "
+        "without, off takes nothing.  [default: auto]",
+    ),
+]
 AcceptJudge = Annotated[
     str | None,
     typer.Option("--accept-judge", metavar="WHY", help="Why it is well that the commit changes its own judge."),
 ]
 
 
-def judged(request: Request, ref: str | None, accepted: str | None, action: Callable[[Request], ExitCode]) -> ExitCode:
-    """Carries out `action` with the judge that was asked for, in this process or in one of that judge."""
+def judged(
+    request: Request,
+    ref: str | None,
+    accepted: str | None,
+    wall: str | None,
+    action: Callable[[Request], ExitCode],
+) -> ExitCode:
+    """Carries out `action` with the judge that was asked for, in this process or in one of that judge. `wall` is what
+    is asked of isolation, for all processes that this one starts."""
+    if wall is not None:
+        if wall not in isolate.POLICIES:
+            raise UserError(f"--isolation: {wall!r} is none of {', '.join(isolate.POLICIES)}")
+        os.environ[isolate.VARIABLE] = wall
     if accepted is not None and not accepted.strip():
         raise UserError("--accept-judge: a changed judge needs its reason")
     chosen = ref or _default(request)

@@ -14,7 +14,7 @@ import typer
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli import completion
-from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
+from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
@@ -73,6 +73,7 @@ def command(
     ] = None,
     judge: JudgeRef = None,
     accept_judge: AcceptJudge = None,
+    isolation: Isolation = None,
     results: Results = None,
     json: Json = False,
     junit_file: Junit = None,
@@ -98,6 +99,7 @@ def command(
         request,
         judge,
         accept_judge,
+        isolation,
         lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, comment_file, hook, quiet, verbose),
     )
 

@@ -13,7 +13,7 @@ import typer
 from fmha.harness import archive
 from fmha.harness.cli import completion
 from fmha.harness.cli.interrupts import attended
-from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
+from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
@@ -130,6 +130,7 @@ def command(
     coverage: Coverage = False,
     judge: JudgeRef = None,
     accept_judge: AcceptJudge = None,
+    isolation: Isolation = None,
     results: Results = None,
     junit_file: Junit = None,
     quiet: Quiet = False,
@@ -168,11 +169,11 @@ def command(
         if several.SEPARATOR in host:
             raise UserError("--detach: leaves one run, not those of several hosts", next_step="start them one by one")
         context.obj.action = lambda: judged(
-            request, judge, accept_judge, lambda chosen: _detach(chosen, quiet, verbose)
+            request, judge, accept_judge, isolation, lambda chosen: _detach(chosen, quiet, verbose)
         )
     else:
         context.obj.action = lambda: judged(
-            request, judge, accept_judge, lambda chosen: _run(chosen, each, json, junit_file, quiet, verbose)
+            request, judge, accept_judge, isolation, lambda chosen: _run(chosen, each, json, junit_file, quiet, verbose)
         )
 
 

@@ -133,7 +133,7 @@ def _with_judge(comparison: Comparison, new: RunRecord) -> Comparison:
     judge = new.judge
     if judge is None or not judge.changed or judge.accepted:
         return comparison
-    text = f"by the commit itself: {named_files(judge.changed)}; its own judge says: {judge.own}"
+    text = f"by the commit itself: {named_files(judge.changed)}"
     found = Regression(Kind.JUDGE, "changed", "commit", judge.commit, new.commit.sha, text)
     return dataclasses.replace(comparison, regressions=(found, *comparison.regressions))
 

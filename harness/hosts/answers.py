@@ -136,6 +136,7 @@ class Machine(Answer):
 class FactsEvent(Answer):
     machine: Machine
     versions: Annotated[dict[Name, Name | None], Field(max_length=100)]
+    isolation: Name | None = None  # a version before said nothing of it
 
 
 class _Bias(Answer):

@@ -42,6 +42,7 @@ class HostFacts:
     gpu: Gpu | None = None
     mma_sums: Literal["silicon"] | None = None  # of the emulator where they are not its own
     gpus: tuple[Gpu, ...] = ()  # all of them, where a run has several; `gpu` is the first
+    isolation: str | None = None  # what keeps the commit's code from the machine, or why nothing does
     hosts: tuple[HostFacts, ...] = ()  # each, where several shared a run; the rest is then of the first
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fmha.harness import isolate
 from fmha.harness.config import HostSettings, Limits
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.hosts.base import HostFacts, Order
@@ -44,7 +45,9 @@ class EmulatorHost:
         self._tree = ""  # of the kernel's side, where it is another's
 
     def facts(self) -> HostFacts:
-        facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
+        isolation = isolate.isolation()
+        said = isolation.missing or isolation.mechanism
+        facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions(), isolation=said)
         return replace(facts, mma_sums="silicon") if self._silicon else facts
 
     def judge_apart(self, judge: str, tree: Path) -> None:

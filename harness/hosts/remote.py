@@ -158,6 +158,7 @@ class RemoteHost:
             facts.versions if facts else {},
             Gpu(**gpu.model_dump()) if gpu else None,
             gpus=tuple(Gpu(**each.model_dump()) for each in self._gpus),
+            isolation=facts.isolation if facts else None,
         )
 
     def durations(self) -> Mapping[str, float]:

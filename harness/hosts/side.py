@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fmha.harness.contract.protocol import Cell, Variant
 from fmha.harness.errors import UserError
-from fmha.harness.worker.apart import KernelSideError, Side
+from fmha.harness.worker.apart import Side
+from fmha.harness.worker.planner import KernelSideError
 
 
 def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:
@@ -12,4 +13,4 @@ def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:
     try:
         return side.variant_for(configuration, arch)
     except KernelSideError as error:
-        raise UserError(str(error), next_step="the commit's harness/worker does not run under this judge") from error
+        raise UserError(str(error), next_step="the commit's harness/kernel_side cannot be asked") from error

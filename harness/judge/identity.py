@@ -1,84 +1,28 @@
-"""The judge and the judged: which files decide what is said of a kernel, and by which content they did.
+"""Who judges: which files decide what is said of a kernel, and by which content they did.
 
-The kernel's side is what builds and launches it; it comes with the commit that is judged, whose parameter struct and
-flags may be its own. The judge makes inputs, computes the reference, measures, gates, chooses suites and compares.
-docs/use/evidence.md, "The judge", says where each comes from.
+The judge is this package, the emulator, and what matrix.yaml says. The kernel's side, harness/kernel_side and kernel/,
+comes with the commit that is judged. All other files of the harness carry out what the two say; where the judge is
+another commit's they are that commit's too. docs/understand/trust.md says what each of them can touch.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fmha.harness.judge import core_digest
+
 MATRIX = "matrix.yaml"
 CORE = "emulator/core"
-# What a commit brings itself, whoever judges it; docs/understand/architecture.md has the contract of each.
-KERNEL_SIDE = (
-    "harness/kernel_side/choice.py",
-    "harness/kernel_side/launch.py",
-    "harness/kernel_side/params.py",
-    "harness/kernel_side/recipe.py",
-    "harness/kernel_side/variants.py",
-    "kernel/sm90/shapes.h",
-)
-# What is told of a verdict afterwards, and commands of their own. The line is drawn by what a process that judges
-# imports: a module that is there may change any other, whatever it is for, and one that is not cannot decide anything.
-BESIDE = (
-    "emulator/bench.py",
-    "emulator/debug/",
-    "emulator/mutation/",
-    "emulator/programs/",
-    "emulator/rules/__main__.py",
-    "emulator/timing/timeline.py",
-    "harness/archive/__main__.py",
-    "harness/archive/prune.py",
-    "harness/arguments.py",
-    "harness/attention.py",
-    "harness/bench/",
-    "harness/cli/bench.py",
-    "harness/cli/bisect.py",
-    "harness/cli/budget.py",
-    "harness/cli/cancel.py",
-    "harness/cli/clean.py",
-    "harness/cli/compare.py",
-    "harness/cli/debug.py",
-    "harness/cli/diag.py",
-    "harness/cli/diff_run.py",
-    "harness/cli/doctor.py",
-    "harness/cli/emulate.py",
-    "harness/cli/history.py",
-    "harness/cli/hosts.py",
-    "harness/cli/init.py",
-    "harness/cli/logs.py",
-    "harness/cli/ps.py",
-    "harness/cli/publish.py",
-    "harness/cli/report.py",
-    "harness/cli/results.py",
-    "harness/cli/roofline.py",
-    "harness/cli/text.py",
-    "harness/cli/trace.py",
-    "harness/cli/watch.py",
-    "harness/emulate/",
-    "harness/evidence/bisect.py",
-    "harness/evidence/suspects.py",
-    "harness/evidence/watch.py",
-    "harness/exact.py",
-    "harness/examples/",
-    "harness/report/",
-    "harness/scripted/",
-    "harness/see/",
-    "harness/stages/administration.py",
-    "harness/stages/init.py",
-    "harness/trends/",
-)
+JUDGE = "harness/judge"
+KERNEL_SIDE = "harness/kernel_side"
+MACHINE = "emulator"
 _PACKAGE = "fmha"
-_ROOTS = (_PACKAGE, "harness", "emulator")
-_LINKS = {"fmha/harness": "../harness", "fmha/emulator": "../emulator"}  # as they are in every checkout
-_SUFFIXES = frozenset({".py", ".pyi", ".cpp", ".hpp"})
+_ROOTS = (_PACKAGE, "harness", MACHINE)
+_SUFFIXES = frozenset({".py", ".pyi"})
 _DIGITS = 16  # of a file's sha256 in a record: enough to tell two contents apart; the whole judge has all 64
 
 
@@ -86,12 +30,14 @@ _DIGITS = 16  # of a file's sha256 in a record: enough to tell two contents apar
 class Identity:
     """The judge's content: the start of the sha256 of each file by its path, and the sha256 of them all.
 
-    The sources of the emulator's core are one entry, CORE, and matrix.yaml another, MATRIX: of what it says about
-    suites, gates, guard and limits, not of its hosts or comments.
+    The emulator's core is one entry, CORE: what the core that runs was compiled from. matrix.yaml is another, MATRIX:
+    of what it says about suites, gates, guard and limits, not of its hosts or comments. `harness` is the sha256 of the
+    rest of the harness, which carries out what the judge and the kernel's side say.
     """
 
     digest: str
     files: Mapping[str, str]
+    harness: str = ""
 
     def changed(self, other: Identity) -> tuple[str, ...]:
         """Paths at which the two differ, those that only one of them has among them."""
@@ -101,54 +47,60 @@ class Identity:
 
 def is_judge(path: str) -> bool:
     """Whether a file of a checkout, named from its root, is the judge's."""
-    if path == MATRIX or path in _LINKS:
-        return True
-    if path in KERNEL_SIDE or path.startswith(BESIDE):
-        return False
-    root, _, rest = path.partition("/")
-    return bool(rest) and root in _ROOTS and Path(path).suffix in _SUFFIXES
+    return path == MATRIX or path.startswith((f"{JUDGE}/", f"{MACHINE}/"))
 
 
-def identity(matrix_sha256: str, root: Path | None = None, own: Mapping[str, str] | None = None) -> Identity:
-    """The judge whose sources are below `root`, those of this process where it is not given; `matrix_sha256` is that
-    of what the matrix file says, `own` those of files that declare kernels of one's own."""
-    return identity_of(_sources(root or installed_root()) | dict(own or {}) | {MATRIX: matrix_sha256})
+def is_kernel_side(path: str) -> bool:
+    """Whether a file of a checkout, named from its root, comes with the kernel whoever judges."""
+    return path.startswith((f"{KERNEL_SIDE}/", "kernel/"))
 
 
-def identity_of(files: Mapping[str, str]) -> Identity:
+def identity(matrix_sha256: str, own: Mapping[str, str] | None = None) -> Identity:
+    """The judge that this process is: `matrix_sha256` is that of what the matrix file says, `own` those of files that
+    declare kernels of one's own."""
+    files = installed_sources()
+    judge = {name: digest for name, digest in files.items() if is_judge(name)}
+    rest = {name: digest for name, digest in files.items() if not is_judge(name) and not is_kernel_side(name)}
+    return identity_of(judge | dict(own or {}) | {MATRIX: matrix_sha256}, _together(rest))
+
+
+def identity_of(files: Mapping[str, str], harness: str = "") -> Identity:
     """The identity of a judge from the sha256 of its files."""
-    digest = hashlib.sha256("".join(f"{name}\0{files[name]}\n" for name in sorted(files)).encode()).hexdigest()
-    return Identity(digest, {name: files[name][:_DIGITS] for name in sorted(files)})
+    return Identity(_together(files), {name: files[name][:_DIGITS] for name in sorted(files)}, harness)
 
 
 def installed_root() -> Path:
     """The folder that holds the harness that runs."""
-    return Path(__file__).resolve().parent.parent
+    return Path(__file__).resolve().parents[2]
 
 
 def sources(root: Path) -> dict[str, str]:
-    """sha256 by path of the judge's sources below `root`, the core's as one; without matrix.yaml."""
-    files, core = {}, hashlib.sha256()
-    for name, content in sorted(_contents(root)):
-        digest = hashlib.sha256(content).hexdigest()
-        if name.startswith(f"{CORE}/"):
-            core.update(f"{name}\0{digest}\n".encode())
-        else:
-            files[name] = digest
-    return files | {CORE: core.hexdigest()}
+    """sha256 by path of the Python files of fmha below `root`, and of the core's sources as one where there are any."""
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in _contents(root)}
+    core = root / CORE
+    return files | ({CORE: core_digest.of_sources(core)} if core.is_dir() else {})
 
 
-_sources = functools.cache(sources)
+@functools.cache
+def installed_sources() -> Mapping[str, str]:
+    """Those of this process; of its core what that was compiled from, which may be older than its sources."""
+    return sources(installed_root()) | {CORE: core_digest.of_installed()}
 
 
-def _contents(root: Path) -> Iterable[tuple[str, bytes]]:
-    """Name and content of every file of the judge; of a link of the package that leads elsewhere, where it leads."""
-    # Installed, the package is itself the folder that has the other two; a checkout has links to them in it.
-    files = {} if (root / _PACKAGE).is_dir() else {f"{_PACKAGE}/{path.name}": path for path in root.glob("*.py")}
-    files |= {path.relative_to(root).as_posix(): path for name in _ROOTS for path in (root / name).rglob("*")}
-    for name, path in files.items():
-        if name in _LINKS and path.is_symlink():
-            if os.readlink(path) != _LINKS[name]:
-                yield name, os.fsencode(os.readlink(path))
-        elif is_judge(name) and path.suffix in _SUFFIXES and path.is_file():
+def _together(files: Mapping[str, str]) -> str:
+    return hashlib.sha256("".join(f"{name}\0{files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+
+
+def _contents(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every file that is imported. What is no regular file, or lies behind a link, is none."""
+    for name, path in sorted(_files(root)):
+        if path.suffix in _SUFFIXES and path.is_file() and not path.is_symlink():
             yield name, path.read_bytes()
+
+
+def _files(root: Path) -> Iterable[tuple[str, Path]]:
+    # Installed, the package is itself the folder that has the other two; a checkout has links to them in it.
+    own = root if not (root / _PACKAGE).is_dir() else root / _PACKAGE
+    yield from ((f"{_PACKAGE}/{path.name}", path) for path in own.glob("*.py"))
+    for top in ("harness", MACHINE):
+        yield from ((path.relative_to(root).as_posix(), path) for path in (root / top).rglob("*"))

@@ -2,3 +2,8 @@
 
 It comes with the commit that is judged. `python -m fmha.harness.kernel_side` answers a judge's questions about it.
 """
+
+from typing import Final
+
+# What it answers, and how: raised when a judge of before could not ask. harness/worker/planner.py has the other end.
+PROTOCOL: Final = 1

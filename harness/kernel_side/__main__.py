@@ -1,8 +1,8 @@
-"""The kernel's end of a run whose judge is another commit's: `python -P kernel_end.py TREE`, started by the judge.
+"""The kernel's side of a run whose judge is another commit's: the judge starts `python -m fmha.harness.kernel_side`.
 
-The file is the judge's, what it imports is the judged commit's: which kernel runs a configuration, what nvcc is given,
-how a kernel is launched. It answers requests on its standard input, JSON lines, and asks for what only a device can do.
-It has no device, sees no tensor, and what it says of results counts for nothing.
+All of it is the judged commit's: which kernel runs a configuration, what nvcc is given, how a kernel is launched. It
+answers requests on its standard input, JSON lines, and asks for what only a device can do. It has no device, sees no
+tensor, and what it says of results counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import sys
 import traceback
 from typing import Any
 
+from fmha.harness.kernel_side import PROTOCOL
+
 
 def main() -> None:
-    sys.path.insert(0, sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever the commit prints is no answer
+    os.dup2(2, 1)  # whatever is printed is no answer
+    print(json.dumps({"protocol": PROTOCOL}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any]

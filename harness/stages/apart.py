@@ -1,31 +1,39 @@
 """The judge apart from the judged: a commit is judged by the harness and the matrix.yaml of another one, `--judge REF`.
 
 The judge is the harness that runs, in the checkout that it is asked about. Where the one that is asked for is another,
-its files are laid out below `.fmha/judges` with an interpreter that finds them first, and the command starts again
-there. From the judged commit come the kernels and what launches them (harness/worker/apart.py), and nothing else.
+its files are laid out in a folder of the account's with an interpreter that finds them first, and the command starts
+again there. From the judged commit come the kernels and what launches them (harness/worker/apart.py), and nothing else.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.config import MATRIX_FILE, interpret, load
 from fmha.harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
 from fmha.harness.git import git, resolve_commit
-from fmha.harness.judge.identity import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
+from fmha.harness.judge import core_digest
+from fmha.harness.judge.identity import (
+    CORE,
+    KERNEL_SIDE,
+    MATRIX,
+    installed_root,
+    installed_sources,
+    is_judge,
+    is_kernel_side,
+    sources,
+)
 from fmha.harness.kernel_side.params import SM90_TABLE
+from fmha.harness.stages.laid_out import give_name, laid_out
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
 PACKAGE = "fmha"  # a folder with links to the two that are its content
@@ -41,10 +49,8 @@ PARTS = (
     "README.md",
     "LICENSE",
 )
-CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
-NEXT = "make install && .venv/bin/fmha run-matrix --judge own, in this checkout, says why"  # where it cannot run
-OWN_SECONDS = 3600.0
+_CORE_FILE = "emulator/_core*.so"
 _SITES = ("site-packages", "dist-packages")  # what Python calls the folders of what is installed
 JUDGES = "FMHA_JUDGES_BY"  # in the environment of a process that was started to judge: its commit
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
@@ -56,8 +62,8 @@ class Judge:
     """The judge of a run that is another commit's than what is judged.
 
     `tree` has its files, `root` is the checkout that is judged. `changed` are the files of the judge that the judged
-    commit has otherwise; `accepted` is the reason why that is well, None where nobody gave one. `own` says what the
-    commit's own judge answered; empty where the two are one.
+    commit has otherwise; `accepted` is the reason why that is well, None where nobody gave one. `beside` are files of
+    the rest of the harness that the commit has otherwise: they did not run, and so decided nothing.
     """
 
     commit: str
@@ -65,7 +71,7 @@ class Judge:
     root: Path
     changed: tuple[str, ...] = ()
     accepted: str | None = None
-    own: str = ""
+    beside: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -83,12 +89,11 @@ def default_ref(root: Path) -> str | None:
 
 
 def judge_differs(root: Path, commit: str) -> bool:
-    """Whether the checkout has any file of the judge otherwise than the commit, by git's word alone."""
+    """Whether the checkout has any file of the harness otherwise than the commit, by git's word alone."""
     listing = git(root, "diff", "--name-only", "-z", commit, "--", *_ROOTS)
     added = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
     names = [name for name in (listing.stdout + added.stdout).split("\0") if name]
-    concerned = [name for name in names if is_judge(name) or name in KERNEL_SIDE]
-    return concerned != [MATRIX] or _judges_otherwise(root, commit) if concerned else False
+    return names != [MATRIX] or _judges_otherwise(root, commit) if names else False
 
 
 def _judges_otherwise(root: Path, commit: str) -> bool:
@@ -106,38 +111,46 @@ def _judges_otherwise(root: Path, commit: str) -> bool:
 def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -> Judge | int:
     """The judge that `ref` names for the checkout at `root`, or the exit code of this command as it carried it out.
 
-    `arguments` are those of the command, for the judge's harness and the commit's own to be started with. Raises
-    UserError for what is no commit or has no judge, InfrastructureError when one cannot be laid out.
+    `arguments` are those of the command, for the judge's harness to be started with. Raises UserError for what is no
+    commit or has no judge, InfrastructureError when one cannot be laid out.
     """
     commit = resolve_commit(root, ref)
     if commit is None:
         raise UserError(f"--judge: {ref!r} is no commit", where=str(root), next_step="git fetch, or name another")
     tree = _judge_of(root, commit)
-    judge, mine = sources(tree), sources(installed_root())
+    judge, mine = sources(tree), installed_sources()
     if judge != mine:
         if os.environ.get(JUDGES) == commit:  # or it would start itself again, without end
-            other = sorted(name for name in judge.keys() | mine.keys() if judge.get(name) != mine.get(name))
             raise InfrastructureError(
-                f"the process that is to judge by {commit[:12]} has another harness, {other[0]} for one",
+                f"the process that is to judge by {commit[:12]} has another {_differing(judge, mine)[0]}, for one",
                 where=str(installed_root()),
                 next_step=f"remove {tree.parent} and try again",
             )
         python = _interpreter(root, tree, judge[CORE])
+        # Bytecode is kept apart: beside the sources it would have to be held against git as they are.
+        started = {JUDGES: commit, "PYTHONPYCACHEPREFIX": str(account.folder("bytecode", outside=root))}
         command = [str(python), "-P", "-m", PACKAGE, *_with_judge(arguments, commit)]
-        return subprocess.run(command, cwd=Path.cwd(), env=os.environ | {JUDGES: commit}, check=False).returncode
+        return subprocess.run(command, cwd=Path.cwd(), env=os.environ | started, check=False).returncode
     judged = sources(root) if (root / "harness").is_dir() else mine  # a checkout of kernels alone has none
-    changed = {name for name in judge.keys() | judged.keys() if judge.get(name) != judged.get(name)}
+    differing = _differing(judge, judged)
+    changed = [name for name in differing if is_judge(name)]
     if not _same_matrix(root, tree):
-        changed.add(MATRIX)
-    if not changed:
-        return Judge(commit, tree, root, accepted=accepted)
-    own = _own_answer(root, judged, _without_judge(arguments))
-    return Judge(commit, tree, root, tuple(sorted(changed)), accepted, own)
+        changed.append(MATRIX)
+    beside = tuple(name for name in differing if not is_judge(name) and not is_kernel_side(name))
+    return Judge(commit, tree, root, tuple(sorted(changed)), accepted, beside)
+
+
+def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
 
 
 def kernel_side_differs(judge: Judge) -> bool:
     """Whether the checkout launches otherwise: else the judge's own code, which is the same, does it in one process."""
-    return bool(judge.changed) or any(_bytes(judge.root / name) != _bytes(judge.tree / name) for name in KERNEL_SIDE)
+    if judge.changed or judge.beside:
+        return True
+    own = sources(judge.root) if (judge.root / "harness").is_dir() else {}
+    differing = [name for name in _differing(own, sources(judge.tree)) if name.startswith(f"{KERNEL_SIDE}/")]
+    return bool(differing) or _bytes(judge.root / SM90_TABLE) != _bytes(judge.tree / SM90_TABLE)
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -151,69 +164,23 @@ def _same_matrix(root: Path, tree: Path) -> bool:
         return False
 
 
-def laid_out(root: Path, commit: str, names: Sequence[str] = ()) -> Path:
-    """The files of a commit, all or those of some names. A commit never changes, so what is there is used again."""
-    tree = root / ".fmha" / "judges" / commit[:16] / ("tree" if names else "whole")
-    if tree.is_dir():
-        return tree
-    with tempfile.TemporaryDirectory(prefix=".judge-", dir=_folder(root)) as folder:
-        packed = subprocess.run(
-            ["git", "archive", "--format=tar", commit, "--", *names],
-            cwd=root,
-            capture_output=True,
-            timeout=CHECKOUT_SECONDS,
-            check=False,
-        )
-        if packed.returncode != 0:
-            raise InfrastructureError(f"git archive failed: {packed.stderr.decode('utf-8', 'replace').strip()}")
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-        _moved(Path(folder), tree)
-    return tree
-
-
 def _judge_of(root: Path, commit: str) -> Path:
     """The judge's files at a commit."""
     names = [name for name in PARTS if git(root, "cat-file", "-e", f"{commit}:{name}").returncode == 0]
     if "harness" not in names:
         raise UserError(f"--judge: commit {commit[:12]} has no harness", next_step="name a later one")
-    tree = laid_out(root, commit, names)
+    tree = laid_out(root, commit, names, beside=_CORE_FILE)
     if not (tree / "harness" / "judge" / "identity.py").is_file():
         what = f"--judge: commit {commit[:12]} is of before the judge was a folder"
         raise UserError(what, next_step="name a later one")
     return tree
 
 
-def _folder(root: Path) -> Path:
-    folder = root / ".fmha" / "judges"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _moved(folder: Path, target: Path) -> None:
-    """Gives a copy of what is complete its name, unless another process was first."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        shutil.copytree(folder, made := target.with_name(f"{target.name}.{os.getpid()}"), symlinks=True)
-    except OSError as error:
-        shutil.rmtree(made, ignore_errors=True)
-        raise InfrastructureError(f"cannot lay out the judge: {error.strerror}", where=str(target)) from error
-    _named(made, target)
-
-
-def _named(made: Path, target: Path) -> None:
-    """Gives a complete folder its name, unless another process was first: none ever finds half of one there."""
-    try:
-        made.rename(target)
-    except OSError as error:
-        shutil.rmtree(made, ignore_errors=True)
-        if not target.is_dir():
-            raise InfrastructureError(f"cannot lay out the judge: {error.strerror}", where=str(target)) from error
-
-
 def _interpreter(root: Path, tree: Path, core: str) -> Path:
     """An interpreter that finds the modules of `tree` before any other, with its emulator's core beside them."""
-    if not any((tree / "emulator").glob("_core*.so")):
+    if [core_digest.of_module(path) for path in tree.glob(_CORE_FILE)] != [core]:
+        for old in tree.glob(_CORE_FILE):
+            old.unlink()
         built = _core(root, tree, core)
         copied = shutil.copy2(built, tree / "emulator" / f".{built.name}.{os.getpid()}")
         Path(copied).replace(tree / "emulator" / built.name)
@@ -221,22 +188,24 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
     if not home.is_dir():
         made = home.with_name(f"{home.name}.{os.getpid()}")
         venv.create(made, with_pip=False, symlinks=True)
-        packages = next((made / "lib").glob("python3*")) / "site-packages"
-        # Named in a .pth of their own, the packages' own .pth files are not read: an editable installation's would win.
-        # Those of sys.path: an interpreter that was made here itself has its packages elsewhere than sysconfig says.
-        mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in _SITES)])
-        (packages / "judge.pth").write_text("\n".join(mine) + "\n", encoding="utf-8")
-        _named(made, home)
+        give_name(made, home)
+    packages = next((home / "lib").glob("python3*")) / "site-packages"
+    # Named in a .pth of their own, the packages' own .pth files are not read: an editable installation's would win.
+    # Those of sys.path: an interpreter that was made here itself has its packages elsewhere than sysconfig says.
+    mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in _SITES)])
+    written = packages / f".judge.pth.{os.getpid()}"
+    written.write_text("\n".join(mine) + "\n", encoding="utf-8")
+    written.replace(packages / "judge.pth")
     return home / "bin" / "python"
 
 
 def _core(root: Path, tree: Path, digest: str) -> Path:
     """The core compiled from the sources of that digest: the installed one if it is, else one that is compiled now."""
-    installed = importlib.util.find_spec("fmha.emulator._core")
-    if sources(installed_root())[CORE] == digest and installed is not None and installed.origin is not None:
-        return Path(installed.origin)
-    kept = _folder(root) / "cores" / digest[:16]
-    if not any(kept.glob(f"{PACKAGE}/emulator/_core*.so")):
+    if core_digest.of_installed() == digest:
+        return core_digest.installed()
+    kept = account.folder("cores", outside=root) / digest
+    pattern = f"{PACKAGE}/{_CORE_FILE}"
+    if not any(core_digest.of_module(path) == digest for path in kept.glob(pattern)):
         print("fmha: compiling the judge's emulator, once for these sources", file=sys.stderr, flush=True)
         command = [
             sys.executable,
@@ -249,71 +218,16 @@ def _core(root: Path, tree: Path, digest: str) -> Path:
             "--no-deps",
         ]
         made = kept.with_name(f"{kept.name}.{os.getpid()}")
-        command += ["--no-build-isolation", "--target", str(made), str(tree)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CORE_SECONDS, check=False)
+        with tempfile.TemporaryDirectory(prefix=".core-", dir=kept.parent) as folder:  # which is built in, and written
+            copied = shutil.copytree(tree, Path(folder) / "tree", symlinks=True)
+            command += ["--no-build-isolation", "--target", str(made), str(copied)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=CORE_SECONDS, check=False)
         if done.returncode != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
             raise InfrastructureError(f"the judge's emulator does not compile: {words[-1]}", where=str(tree))
-        _named(made, kept)
-    return next(kept.glob(f"{PACKAGE}/emulator/_core*.so"))
-
-
-def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) -> str:
-    """What the commit's own judge says, in one line. It is shown and decides nothing, so its failures are words too."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".own-", dir=_folder(root)) as folder:
-            tree = Path(folder) / "tree"
-            for name in (PACKAGE, "harness", "emulator"):
-                if (root / name).is_dir():
-                    ignored = shutil.ignore_patterns("__pycache__", "core")
-                    shutil.copytree(root / name, tree / name, ignore=ignored, symlinks=True)
-            if (root / SM90_TABLE).is_file():  # which the harness reads
-                (tree / SM90_TABLE).parent.mkdir(parents=True)
-                shutil.copy2(root / SM90_TABLE, tree / SM90_TABLE)
-            if not (tree / "harness").is_dir():
-                tree = installed_root()
-                python = Path(sys.executable)
-            else:
-                python = _interpreter(root, tree, judged[CORE])
-            command = [
-                str(python),
-                "-P",
-                "-m",
-                PACKAGE,
-                *arguments,
-                "--json",
-                "--results",
-                str(Path(folder) / "results"),
-            ]
-            done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=OWN_SECONDS, check=False)
-            return _words(done)
-    except (OSError, FmhaError, subprocess.SubprocessError) as error:
-        return f"no answer: {error}; {NEXT}"
-
-
-def _words(done: subprocess.CompletedProcess[str]) -> str:
-    try:
-        said = json.loads(done.stdout)
-        verdict = said.get("words") or "{word} {passed} of {total}".format(**said["verdict"])
-        return f"{verdict}, exit code {done.returncode}"
-    except (ValueError, KeyError, AttributeError, TypeError):
-        lines = done.stderr.strip().splitlines() or ["nothing"]
-        return f"no answer, exit code {done.returncode}: {lines[-1]}; {NEXT}"
-
-
-def _without_judge(arguments: Sequence[str]) -> list[str]:
-    """The command without what says who judges and where the answer goes."""
-    kept, skip = [], False
-    for word in arguments:
-        if skip:
-            skip = False
-        elif word in ("--judge", "--accept-judge", "--results", "--junit"):
-            skip = True
-        elif word not in ("--json", "--quiet", "-q", "--verbose", "-v") and not word.startswith(
-            ("--judge=", "--accept-judge=", "--results=", "--junit=")
-        ):
-            kept.append(word)
-    return [*kept, "--judge", OWN, "--quiet"]
+        shutil.rmtree(kept, ignore_errors=True)
+        give_name(made, kept)
+    return next(kept.glob(pattern))
 
 
 def _with_judge(arguments: Sequence[str], commit: str) -> list[str]:

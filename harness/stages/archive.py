@@ -106,6 +106,7 @@ def _host(facts: HostFacts) -> model.HostFacts:
         gpus=[model.Gpu(**asdict(gpu)) for gpu in facts.gpus],
         versions=dict(facts.versions),
         mma_sums=facts.mma_sums,
+        isolation=facts.isolation,
         hosts=[_host(each) for each in facts.hosts],
     )
 
@@ -157,11 +158,16 @@ def _commit(git: GitFacts) -> model.Commit:
 
 def _judge(judge: Identity, apart: Judge | None) -> model.Judge:
     told = (
-        {"commit": apart.commit, "changed": list(apart.changed), "own": apart.own or None, "accepted": apart.accepted}
+        {
+            "commit": apart.commit,
+            "changed": list(apart.changed),
+            "beside": list(apart.beside),
+            "accepted": apart.accepted,
+        }
         if apart
         else {}
     )
-    return model.Judge(digest=judge.digest, files=dict(judge.files), **told)
+    return model.Judge(digest=judge.digest, files=dict(judge.files), harness=judge.harness, **told)
 
 
 def _variant(result: BuildResult) -> model.VariantRecord:

@@ -17,7 +17,7 @@ from fmha.harness.git import git
 from fmha.harness.hosts import declared_by, installed, ledger, open_host
 from fmha.harness.hosts.answers import Asked, StoredJob
 from fmha.harness.hosts.remote import RemoteHost, settings_of, stored_job
-from fmha.harness.stages.apart import laid_out
+from fmha.harness.stages.laid_out import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
 from fmha.harness.stages.places import Place, find_checkout

@@ -80,7 +80,8 @@ class _Here(EmulatorHost):
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         facts = self.facts()
-        self._say({"kind": "facts", "machine": asdict(facts.machine), "versions": dict(facts.versions)})
+        said = {"machine": asdict(facts.machine), "versions": dict(facts.versions), "isolation": facts.isolation}
+        self._say({"kind": "facts", **said})
         cores = len(os.sched_getaffinity(0))
         how = (limits.build_seconds, cores, progress, self._side.flags)
         results = build_variants(self._root, variants, self._cache, *how)

@@ -120,9 +120,8 @@ class Progress:
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
-    settings = load(git.root)
-    if request.judge is not None:  # which says nothing of hosts: they are those of who runs it
-        settings = replace(load(request.judge.tree, own=False), hosts=settings.hosts)
+    # Hosts are the judge's and the user's own: what the judged commit calls one could be any program.
+    settings = load(request.judge.tree if request.judge is not None else git.root)
     host = opener(request.host, settings, git.root)
     if request.judge is not None and kernel_side_differs(request.judge):
         host.judge_apart(request.judge.commit, git.root)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fmha.harness.isolate import MECHANISMS
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.gate import HAZARDS
 from fmha.harness.judge.status import Status
@@ -73,7 +74,14 @@ def verdict_line(record: RunRecord) -> str:
     words = _verdict_words(record)
     if record.regress and record.regress.regressions:
         words = f"{record.regress.words}; the run by itself: {words}"
-    return f"{words}, of what {record.elsewhere.host} says was asked for" if record.elsewhere else words
+    if record.elsewhere:
+        words = f"{words}, of what {record.elsewhere.host} says was asked for"
+    return f"{words} ({record.host.isolation})" if not_isolated(record) else words
+
+
+def not_isolated(record: RunRecord) -> bool:
+    """Whether the commit's code ran with the rights of the account, where that is known."""
+    return record.host.isolation not in (None, *MECHANISMS)
 
 
 def _verdict_words(record: RunRecord) -> str:
@@ -92,16 +100,21 @@ def _verdict_words(record: RunRecord) -> str:
 
 
 def judge_lines(record: RunRecord) -> Iterator[str]:
-    """What the commit changes of its own judge, and both judges' answers; nothing where it changes none of it."""
+    """What the commit changes of its own judge and of the rest of the harness; nothing where it changes neither."""
     judge = record.judge
-    if judge is None or not judge.changed:
+    if judge is None or not (judge.changed or judge.beside):
         return
-    more = f" and {len(judge.changed) - MOST_CHANGED} more" if len(judge.changed) > MOST_CHANGED else ""
-    yield f"judge changed: {', '.join(judge.changed[:MOST_CHANGED])}{more}"
-    yield f"  by the commit's own judge: {judge.own}"
-    counts = ", ".join(f"{count} {status}" for status, count in record.verdict.counts.items())
-    yield f"  by the judge of {(judge.commit or '')[:12]}: {counts}"
-    yield f"  accepted: {judge.accepted}" if judge.accepted else "  not accepted; --accept-judge WHY does"
+    commit = (judge.commit or "")[:12]
+    if judge.changed:
+        yield f"judge changed: {_first(judge.changed)}; the judge of {commit} decided"
+        yield f"  accepted: {judge.accepted}" if judge.accepted else "  not accepted; --accept-judge WHY does"
+    if judge.beside:
+        yield f"harness changed: {_first(judge.beside)}; that of {commit} ran"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_CHANGED} more" if len(names) > MOST_CHANGED else ""
+    return ", ".join(names[:MOST_CHANGED]) + more
 
 
 def elsewhere_lines(record: RunRecord) -> Iterator[str]:

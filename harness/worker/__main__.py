@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from fmha.harness.contract.codec import CodecError, event_to_line, read_job
 from fmha.harness.contract.device import DeviceError, DeviceLostError
 from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
-from fmha.harness.errors import InfrastructureError
+from fmha.harness.errors import FmhaError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
-from fmha.harness.worker.apart import KernelSideError, Side, side_of
+from fmha.harness.worker.apart import Side, side_of
 from fmha.harness.worker.devices.across import executor_for, goes_across
 from fmha.harness.worker.devices.behind import FailedThereError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
+from fmha.harness.worker.planner import KernelSideError
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 factory: DeviceFactory = held.enter_context(closing(executor_for(job))).open
             else:
                 factory = device_factory(job.device)
-        except (OSError, CodecError, LookupError, InfrastructureError) as error:
+        except (OSError, CodecError, LookupError, FmhaError) as error:
             print(f"{options.job}: {error}", file=sys.stderr)
             return EXIT_BAD_JOB
         places = map(int, handed) if handed else None

@@ -1,23 +1,19 @@
-"""The kernel's side of a commit whose judge is another's: its launcher in a process of its own.
+"""The kernel's side of a commit whose judge is another's: its launcher in a process of its own, behind the wall.
 
 The commit's code chooses the variant and nvcc's flags, packs the parameter struct and shapes the launches, because a
-parameter struct may change with the kernel. It does so on the other side of a pipe (kernel_end.py), so that nothing it
-does can touch what judges it: the device, the tensors and the numbers are here.
+parameter struct may change with the kernel. It does so in a sandbox, on the other side of a pipe
+(harness/worker/planner.py), so that nothing it does can touch what judges it: the device, the tensors and the numbers
+are here. What it says is plain data, and checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fmha.harness.contract.codec import CodecError, decode, encode
+from fmha.harness.contract.codec import decode, encode
 from fmha.harness.contract.device import (
     Device,
     DeviceError,
@@ -31,13 +27,10 @@ from fmha.harness.judge.configuration import OURS
 from fmha.harness.kernel_side import recipe
 from fmha.harness.kernel_side.launch import Call, launch_attention, sum_of
 from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.worker.planner import KernelSideError, Planner, choice_of
 
 Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
 MOST_LAUNCHES = 64  # of one call: a commit that asks on and on is stopped
-
-
-class KernelSideError(Exception):
-    """The commit's own code failed at what is its part; the message has what it said."""
 
 
 Chooser = Callable[[Any, str], Variant | str]  # of a configuration and an architecture
@@ -81,30 +74,23 @@ class KernelSide:
     """
 
     def __init__(self, tree: Path, kernels: Mapping[str, Declares] | None = None) -> None:
-        self._tree = tree
         self._choosers: dict[str, Chooser] = {OURS: self._chosen}
         for name, kernel in (kernels or {}).items():
             kernel.built_in(tree)
             self._choosers[name] = kernel.variant_for
-        self._process: subprocess.Popen[str] | None = None
+        self._planner = Planner(tree)
         self._flags: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
         return self._choosers[configuration.kernel](configuration, arch)
 
     def _chosen(self, configuration: Cell, arch: str) -> Variant | str:
-        answer = self._say({"ask": "variant", "configuration": encode(configuration), "arch": arch})["done"]
-        if "reason" in answer:
-            return str(answer["reason"])
-        known = {field.name for field in dataclasses.fields(Variant)}
-        try:
-            variant = decode(Variant, {k: v for k, v in answer["variant"].items() if k in known}, "variant")
-        except CodecError as error:
-            raise KernelSideError(
-                f"the commit describes its kernels in a way that the judge cannot read: {error}"
-            ) from error
-        self._flags[variant.name] = tuple(answer["flags"]), tuple(answer["assemble"])
-        return variant
+        answer = self._planner.say({"ask": "variant", "configuration": encode(configuration), "arch": arch})
+        found = choice_of(answer.get("done"), arch)
+        if isinstance(found, str):
+            return found
+        self._flags[found.variant.name] = found.flags, found.assemble
+        return found.variant
 
     def flags(self, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the commit says of its own kernels; of one with an adapter, what that says."""
@@ -123,59 +109,17 @@ class KernelSide:
             "multiprocessors": device.multiprocessors,
         }
         reports: list[LaunchReport] = []
-        answer = self._say(request)
+        answer = self._planner.say(request)
         while "done" not in answer:
             if len(reports) >= MOST_LAUNCHES:
                 raise KernelSideError(f"the commit's launcher asked for more than {MOST_LAUNCHES} launches")
-            answer = self._say(_done(device, module, answer, reports))
+            answer = self._planner.say(_done(device, module, answer, reports))
         if not reports:
             raise KernelSideError("the commit's launcher launched nothing")
         return sum_of(reports)
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-
-    def _say(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        process = self._process = self._process or self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(message) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = ""
-        if not line:
-            raise KernelSideError("the commit's side of the run ended early; its words are in the worker's log")
-        try:
-            answer = json.loads(line)
-        except ValueError as error:
-            raise KernelSideError("the commit's side of the run wrote a line that is no answer") from error
-        if not isinstance(answer, dict) or "error" in answer:
-            raise KernelSideError(
-                f"the commit's launcher failed: {answer['error'] if isinstance(answer, dict) else answer}"
-            )
-        return answer
-
-    def _started(self) -> subprocess.Popen[str]:
-        if not (self._tree / "fmha" / "__init__.py").is_file():
-            raise KernelSideError("the commit is of before fmha was one package: it cannot be launched from here")
-        # -S: an editable installation would put the judge's own modules before the commit's.
-        paths = [
-            str(self._tree),
-            sysconfig.get_path("purelib"),
-            *(path for path in sys.path if "site-packages" in path),
-        ]
-        return subprocess.Popen(
-            [sys.executable, "-S", "-P", str(Path(__file__).with_name("kernel_end.py")), str(self._tree)],
-            cwd=self._tree,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._planner.close()
 
 
 Side = OwnSide | KernelSide
@@ -198,18 +142,15 @@ def _done(
     """Does one thing for the launcher, and is what it is told."""
     try:
         if asked.get("ask") == "map":
-            spec = TensorMapSpec(**{name: _tuples(value) for name, value in asked["spec"].items()})
-            return {"done": device.encode_tensor_map(spec).hex()}
+            return {"done": device.encode_tensor_map(decode(TensorMapSpec, asked["spec"], "map")).hex()}
         if asked.get("ask") == "launch":
-            config = LaunchConfig(**{name: _tuples(value) for name, value in asked["config"].items()})
-            reports.append(device.launch(module, asked["entry"], config, bytes.fromhex(asked["params"])))
+            entry, config = asked["entry"], decode(LaunchConfig, asked["config"], "launch")
+            if not isinstance(entry, str):
+                raise ValueError("its entry is no name")
+            reports.append(device.launch(module, entry, config, bytes.fromhex(asked["params"])))
             return {"done": None}
     except DeviceError as error:
         return {"error": str(error)}
     except (TypeError, ValueError, KeyError) as error:
         raise KernelSideError(f"the commit's launcher asked for what is no launch: {error}") from error
     raise KernelSideError(f"the commit's launcher asked for {asked.get('ask')!r}")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

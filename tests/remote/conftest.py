@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import yaml
 
-from fmha.harness.judge.identity import BESIDE
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests import forked
 from tests.figures import limits
@@ -29,7 +28,7 @@ from tests.remote.server import Server, client_config, killed, serving, terminat
 
 DEVICE = "tests.remote.devices:HeldDevice"
 # What no run reads, but for the devices, what they import, and tests that a commit takes away.
-UNREAD = (".github/", "docs/", "tests/", "tools/", *BESIDE)
+UNREAD = (".github/", "docs/", "tests/", "tools/")
 READ = (
     "tests/integration/fault_devices.py",
     "tests/kernel/",

@@ -24,6 +24,10 @@
 namespace nb = nanobind;
 using namespace ptxm;
 
+namespace ptxm {
+extern const char kCoreSources[];  // sources.cpp
+}
+
 namespace {
 
 template <class T>
@@ -342,6 +346,7 @@ void add_name(nb::dict& d, const char* name, E value) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+    module.attr("SOURCES") = nb::str(kCoreSources);
     nb::dict ops, syntax, specials, types, widths;
 #define PTXM_NAME(name, kind, binder, ...) \
     add_name(ops, #name, Op::name);        \

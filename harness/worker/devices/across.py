@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import fmha
 from fmha.harness.contract.device import (
     DeviceLostError,
     LaunchConfig,
@@ -82,11 +81,11 @@ def goes_across(device: str) -> bool:
 
 
 def grant_for(device: str, artefacts: Iterable[Path]) -> Grant:
-    """What an executor may: read fmha and the artefacts, and write nothing. The driver of a GPU reserves more addresses
-    than there is memory, so that these have no limit there."""
-    folders = dict.fromkeys(path.parent for path in artefacts)
+    """What an executor may: read the artefacts, beside fmha itself, and write nothing. The driver of a GPU reserves more
+    addresses than there is memory, so that these have no limit there."""
+    folders = tuple(dict.fromkeys(path.parent for path in artefacts))
     gpu = device == "cuda"
-    return Grant(read=(*_own_code(), *folders), gpu=gpu, memory_bytes=None if gpu else _memory(), cpu_seconds=None)
+    return Grant(read=folders, gpu=gpu, memory_bytes=None if gpu else _memory())
 
 
 class AcrossDevice:
@@ -225,12 +224,6 @@ def _facts(facts: Any) -> Mapping[str, Any]:
         raise AnswerError("a device: neither of PTX nor of cubins")
     answers.integer(facts["multiprocessors"], 1 << 20, "multiprocessors")
     return facts
-
-
-def _own_code() -> tuple[Path, ...]:
-    """Where fmha's modules are, of a checkout and of a wheel."""
-    package = Path(fmha.__file__).parent
-    return tuple(dict.fromkeys([package, *((package / name).resolve() for name in ("harness", "emulator"))]))
 
 
 def _memory() -> int:

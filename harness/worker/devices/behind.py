@@ -36,16 +36,17 @@ class Behind:
         """Starts it and does not wait. It stays in the worker's group: whoever ends that, ends it."""
         argv, environment = enclose(command, grant, cwd=Path("/"), environment=os.environ)
         self._memory_kills = memory_kills()
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             argv, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._channel = Channel(os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._heard = _Heard(self._process.stderr)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._channel = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        process.stdout.close()
+        self._heard = _Heard(process.stderr)
+        self.pid = process.pid
         self._ready = False
         self._lost = ""
 

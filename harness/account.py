@@ -1,0 +1,55 @@
+"""Where fmha keeps what it makes for itself: a folder of the account's, outside of every checkout.
+
+Nothing in it comes with a commit. It is the account's alone, or it is refused: who can write there decides what is run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from fmha.harness.errors import InfrastructureError
+
+VARIABLE = "FMHA_CACHE"  # names another folder
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def folder(name: str, outside: Path | None = None) -> Path:
+    """The folder `name` of the account's, made if it is not there. Raises InfrastructureError for one that another
+    account can write, or that lies in the checkout `outside`."""
+    found = _top() / name
+    try:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (_top(), found):
+            _refuse_others(path)
+    except OSError as error:
+        raise InfrastructureError(
+            f"fmha cannot keep what it makes: {error.strerror}",
+            where=str(found),
+            next_step=f"set {VARIABLE} to a folder of your own",
+        ) from error
+    if outside is not None and found.resolve().is_relative_to(outside.resolve()):
+        raise InfrastructureError(
+            "fmha's own folder lies in the checkout, where a commit could bring its content",
+            where=str(found),
+            next_step=f"set {VARIABLE} to a folder elsewhere",
+        )
+    return found
+
+
+def _top() -> Path:
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen).absolute()
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(caches) if Path(caches).is_absolute() else Path.home() / ".cache") / "fmha"
+
+
+def _refuse_others(path: Path) -> None:
+    found = os.stat(path, follow_symlinks=False)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise InfrastructureError(
+            "another account could write fmha's own folder, or it is a link",
+            where=str(path),
+            next_step=f"chmod go-w it if it is yours, or set {VARIABLE} to another",
+        )

@@ -1,0 +1,172 @@
+"""The wall: a process that runs what a commit brings gets fewer rights than the process that judges it.
+
+`enclose` gives the command to start in place of another. That sees the system, this interpreter and what it is granted,
+and nothing else of the account's files. It writes its scratch folders alone, has no network, and is bounded. bubblewrap
+does it where it works, else Landlock with seccomp; `isolation` says which, or why none does.
+
+Standard library only: it is shipped to hosts. docs/understand/trust.md says who is kept from what.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.isolate import bubblewrap, landlock, places
+
+VARIABLE: Final = "FMHA_ISOLATION"
+MECHANISMS: Final = ("bubblewrap", "landlock")
+POLICIES: Final = ("auto", "require", "off", *MECHANISMS)  # the last two take that one alone
+PROBE_SECONDS: Final = 20.0
+_LAUNCHER: Final = str(Path(landlock.__file__).resolve())
+# What a compiler, an interpreter or a driver goes by. Of the rest some is secret, and none is needed.
+_KEPT: Final = frozenset(
+    [
+        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "CC", "CXX"),
+        *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH"),
+    ]
+)
+_KEPT_PREFIXES: Final = (
+    *("LC_", "PYTHON", "CUDA_", "NVIDIA_", "NVCC_", "FMHA_", "OPENBLAS_", "MKL_", "OMP_", "TRITON_", "CUTE_"),
+    *("CUTLASS_", "TORCH", "CCACHE_", "COVERAGE_"),
+)
+_SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "_KEY")
+
+
+class IsolationError(InfrastructureError):
+    """What keeps a commit's code from this machine is required, and this machine does not give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an enclosed process may touch beside the system's files and this interpreter.
+
+    It reads and executes what is below `read`, and writes below `write`, whose folders exist; the first is its HOME and
+    TMPDIR. Bytes of memory are of its address space, None for no bound; a bound on processes holds for accounts other
+    than root alone, whom the kernel lets have as many as they want.
+    """
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    gpu: bool = False
+    memory_bytes: int | None = None
+    processes: int | None = 4096
+    open_files: int | None = 4096
+    file_bytes: int | None = 16 << 30
+    cpu_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What this machine gives: one of MECHANISMS, or `none` with the reason in words and what to do about it."""
+
+    mechanism: str
+    missing: str = ""
+    advice: str = ""
+
+    @property
+    def words(self) -> str:
+        """As a record says it."""
+        return self.missing or self.mechanism
+
+
+def isolation() -> Isolation:
+    """What processes of this one are kept apart by. Raises UserError for a policy that is none, IsolationError where
+    one is required and there is none."""
+    policy = os.environ.get(VARIABLE) or "auto"
+    if policy not in POLICIES:
+        raise UserError(f"{VARIABLE}: {policy!r} is none of {', '.join(POLICIES)}")
+    found = _found(policy)
+    if found.mechanism == "none" and policy not in ("auto", "off"):
+        raise IsolationError(found.missing, next_step=found.advice)
+    return found
+
+
+def enclose(
+    command: Sequence[str], grant: Grant, *, cwd: Path, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command to start in place of `command`, in `cwd`, and the environment to start it with.
+
+    Its descriptors are 0 to 2 alone. It ends when the process that started it does, and with all that it has started
+    when its process group is killed. Raises IsolationError, and InfrastructureError for a folder of `grant` that is not
+    there.
+    """
+    for path in (*grant.read, *grant.write):
+        if not path.exists():
+            raise InfrastructureError("what is to be granted is not there", where=str(path))
+    kept = kept_environment(environment)
+    found = isolation()
+    if found.mechanism == "none":
+        return list(command), kept
+    read = places.folders(grant.read)
+    write = [os.path.realpath(path) for path in grant.write]
+    home = write[0] if write else places.NOWHERE
+    kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}
+    limits = {
+        "AS": grant.memory_bytes,
+        "NPROC": grant.processes,
+        "NOFILE": grant.open_files,
+        "FSIZE": grant.file_bytes,
+        "CPU": grant.cpu_seconds,
+        "CORE": 0,
+    }
+    how: dict[str, object] = {"limits": {name: value for name, value in limits.items() if value is not None}}
+    if found.mechanism == "bubblewrap":
+        how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
+    else:
+        how |= {"read": [*places.system(grant.gpu), *read], "write": write, "devices": places.devices(grant.gpu)}
+    return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
+
+
+def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What an enclosed process gets to see of an environment."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and not any(word in name for word in _SECRET)
+    }
+
+
+@functools.cache
+def _found(policy: str) -> Isolation:
+    if policy == "off":
+        return Isolation("none", "not isolated: switched off", f"--isolation auto, or {VARIABLE}=auto")
+    lacking, advice = [], ""
+    if policy != "landlock":
+        why, advice = _without_bubblewrap()
+        if not why:
+            return Isolation("bubblewrap")
+        lacking.append(why)
+    if policy != "bubblewrap":
+        if landlock.version() > 0 and _works({"read": places.system(False), "write": [], "devices": [], "limits": {}}):
+            return Isolation("landlock", advice=advice)
+        lacking.append("this kernel has no Landlock")
+    return Isolation("none", f"not isolated: {' and '.join(lacking)}", advice or "use a kernel of Linux 5.13 or later")
+
+
+def _without_bubblewrap() -> tuple[str, str]:
+    """Why bubblewrap cannot be used, and what gives it; two empty texts where it can."""
+    if bubblewrap.program() is None:
+        return "bubblewrap is not installed", "apt install bubblewrap"
+    if _works({"bubblewrap": bubblewrap.arguments([], [], False, "/"), "limits": {}}):
+        return "", ""
+    return "user namespaces are off", places.how_to_allow_namespaces()
+
+
+def _works(how: Mapping[str, object]) -> bool:
+    command = [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), "/bin/true"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, cwd="/", check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,39 @@
+"""The arguments of bubblewrap: a file system, process tree and network of one's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+from fmha.harness.isolate import places
+
+TEMPORARY: Final = "/tmp"
+_ROOM: Final = str(4 << 30)  # of what is written in memory
+
+
+def program() -> str | None:
+    return shutil.which("bwrap")
+
+
+def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) -> list[str]:
+    """bwrap and its arguments, up to the command. Later ones lie over earlier ones: what is granted over /tmp and /run,
+    and what is written over what is read."""
+    found = [program() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    for path in places.top():
+        if os.path.islink(path) and path.count("/") == 1:
+            found += ["--symlink", os.readlink(path), path]
+        else:
+            found += ["--ro-bind", os.path.realpath(path), path]
+    found += ["--proc", "/proc", "--dev", "/dev", "--size", _ROOM, "--tmpfs", TEMPORARY]
+    for path in places.gpu_devices() if gpu else ():
+        found += ["--dev-bind", path, path]
+    if gpu:
+        found += ["--ro-bind", "/sys", "/sys"]
+    # The longer ones later: a folder in another one lies over it.
+    for path in sorted(read, key=len):
+        found += ["--ro-bind", path, path]
+    for path in sorted(write, key=len):
+        found += ["--bind", path, path]
+    return [*found, "--remount-ro", "/", "--chdir", cwd]

@@ -1,0 +1,83 @@
+"""Where the system, this interpreter and a GPU's driver lie, which an enclosed process sees."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+NOWHERE: Final = "/nonexistent"
+# Read and executed by nearly every program. Of /etc what a loader and a C library look up, and no more.
+_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+_ETC: Final = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "passwd", "group", "nsswitch.conf"),
+    *("debian_version", "os-release"),
+)
+# Of /proc what says nothing of other processes.
+_PROC: Final = (
+    *("self", "cpuinfo", "meminfo", "stat", "version", "filesystems", "sys/vm", "sys/kernel/osrelease"),
+    *("sys/kernel/pid_max", "sys/kernel/random", "driver/nvidia", "devices", "modules"),
+)
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_PACKAGES: Final = ("site-packages", "dist-packages")
+_GPU: Final = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+
+
+def system(gpu: bool) -> list[str]:
+    """Files and folders of the system that are read where there is no file system of one's own."""
+    named = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *(f"/proc/{name}" for name in _PROC)]
+    return [path for path in (*named, *(["/sys"] if gpu else [])) if os.path.exists(path)]
+
+
+def top() -> list[str]:
+    """Those of `system` that a file system of one's own has to be given, links as links."""
+    return [path for path in (*_SYSTEM, *(f"/etc/{name}" for name in _ETC)) if os.path.lexists(path)]
+
+
+def devices(gpu: bool) -> list[str]:
+    """Device nodes that are read and written."""
+    return [*(path for path in _DEVICES if os.path.exists(path)), *(gpu_devices() if gpu else ())]
+
+
+def gpu_devices() -> list[str]:
+    return sorted(path for pattern in _GPU for path in glob.glob(pattern) if not os.path.isdir(path))
+
+
+def folders(granted: Iterable[Path]) -> list[str]:
+    """This interpreter, what it imports from and what is granted: as it is named, and where that leads."""
+    import fmha
+
+    own = [Path(path) for path in fmha.__path__]
+    fmha_code = [*own, *(folder / part for folder in own for part in ("harness", "emulator"))]
+    # Of what is imported from, packages alone: a script's own folder may be anybody's home.
+    packages = [path for path in sys.path if os.path.basename(path) in _PACKAGES]
+    interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, *packages, sys.executable]
+    found = dict.fromkeys([*map(str, interpreter), *map(str, fmha_code), *map(str, granted)])
+    named = dict.fromkeys(place for path in found for place in (path, os.path.realpath(path)))
+    # A folder that is in another is there with it; the system's own are there anyway.
+    there = [path for path in named if os.path.exists(path) and path != "/"]
+    return [path for path in there if not _within(path, [*_SYSTEM, *(other for other in there if other != path)])]
+
+
+def _within(path: str, others: Sequence[str]) -> bool:
+    """Whether one of the folders `others` holds `path` by that very name."""
+    return any(path.startswith(f"{other}/") for other in others)
+
+
+def how_to_allow_namespaces() -> str:
+    """The command that turns on what bubblewrap needs."""
+    if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap an AppArmor profile"
+    if _says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+        return "sysctl kernel.unprivileged_userns_clone=1"
+    return "sysctl user.max_user_namespaces=10000"
+
+
+def _says(path: str, value: str) -> bool:
+    try:
+        return Path(path).read_text(encoding="ascii").strip() == value
+    except OSError:
+        return False

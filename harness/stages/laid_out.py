@@ -1,0 +1,85 @@
+"""The files of a commit in a folder of the account's, written from git's objects and held against them at each use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from fmha.harness import account
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.git import environment, git_text
+from fmha.harness.supervisor import tree as trees
+from fmha.harness.supervisor.rundir import HostError
+
+
+def laid_out(root: Path, commit: str, names: Sequence[str] = (), beside: str = "") -> Path:
+    """The folder with the files of a commit, all or those of some names, and nothing else but what `beside`, a pattern,
+    matches.
+
+    What is there already is held against git's objects, and written anew where it differs. Raises UserError for a
+    commit with what no folder should have, InfrastructureError when it cannot be written.
+    """
+    entries = _listed(root, commit, names)
+    tree = account.folder("judges", outside=root) / commit / ("tree" if names else "whole")
+
+    def ignored(paths: list[bytes]) -> set[bytes]:
+        return {path for path in paths if fnmatchcase(os.fsdecode(path), beside)}
+
+    try:
+        if tree.is_dir() and not trees.differences(entries, tree, ignored):
+            return tree
+        tree.parent.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".laid-out-", dir=tree.parent) as folder:
+            made = Path(folder) / "tree"
+            made.mkdir()
+            trees.write(entries, _contents(root, entries), made)
+            with contextlib.suppress(FileNotFoundError):
+                tree.rename(Path(folder) / "old")
+            give_name(made, tree)
+    except HostError as error:
+        raise UserError(error.what, where=f"commit {commit[:12]}", next_step=error.next_step) from error
+    except OSError as error:
+        raise InfrastructureError(f"cannot lay out commit {commit[:12]}: {error.strerror}", where=str(tree)) from error
+    return tree
+
+
+def give_name(made: Path, target: Path) -> None:
+    """Gives a complete folder its name, unless another process was first: none ever finds half of one there."""
+    try:
+        made.rename(target)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+        if not target.is_dir():
+            raise
+
+
+def _listed(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
+    lines = filter(None, git_text(root, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names).split("\0"))
+    parted = (line.partition("\t") for line in lines)
+    return {os.fsencode(path): trees.Entry(*facts.split()[::2]) for facts, _, path in parted}
+
+
+def _contents(root: Path, entries: trees.Entries) -> Iterator[bytes]:
+    """Of each entry in turn, by one git for all of them."""
+    with subprocess.Popen(
+        ["git", "cat-file", "--batch"], cwd=root, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for path, entry in entries.items():
+            with contextlib.suppress(BrokenPipeError):  # git's answer, which is then none, says so
+                process.stdin.write(f"{entry.blob}\n".encode())
+                process.stdin.flush()
+            words = process.stdout.readline().split()
+            if len(words) != 3 or words[1] != b"blob":
+                what = f"git has no content of {os.fsdecode(path)}"
+                raise InfrastructureError(what, where=str(root), next_step="git fsck")
+            yield process.stdout.read(int(words[2]))
+            process.stdout.read(1)
+        process.stdin.close()
