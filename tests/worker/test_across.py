@@ -27,7 +27,11 @@ from fmha.harness.worker.timing import ROUNDS, time_ours
 from tests.worker.hostile_executor import FAULTS
 
 HOSTILE = "tests.worker.hostile_executor"
-TESTS = Path(__file__).parents[1] / "conftest.py"  # what is taken over is there
+ROOT = Path(__file__).parents[2]
+OURS = (
+    ROOT / "tests" / "any",
+    ROOT / "kernel" / "any",
+)  # what is taken over is in the folders of these, and reads them
 CONFIGURATION = Configuration(64, 1, 128)
 Hostile = Callable[..., Executor]
 
@@ -46,7 +50,7 @@ def hostile(artefact: Path) -> Iterator[Hostile]:
     made: list[Executor] = []
 
     def start(*words: str) -> Executor:
-        made.append(Executor("emulator", [artefact, TESTS], [sys.executable, "-P", "-m", HOSTILE, *words]))
+        made.append(Executor("emulator", [artefact, *OURS], [sys.executable, "-P", "-m", HOSTILE, *words]))
         return made[-1]
 
     yield start
@@ -169,8 +173,8 @@ def test_a_flood_on_standard_error_is_cut_and_costs_nothing(artefact: Path, tmp_
     """In a process of its own, whose standard error a supervisor would read."""
     program = f"""
 from pathlib import Path
-from tests.worker.test_across import HOSTILE, TESTS, Executor, run, sys
-executor = Executor("emulator", [Path({str(artefact)!r}), TESTS], [sys.executable, "-P", "-m", HOSTILE, "flood"])
+from tests.worker.test_across import HOSTILE, OURS, Executor, run, sys
+executor = Executor("emulator", [Path({str(artefact)!r}), *OURS], [sys.executable, "-P", "-m", HOSTILE, "flood"])
 going, events = run(Path({str(artefact)!r}), executor)
 executor.close()
 print(going, [event.event for event in events])
@@ -236,8 +240,8 @@ while data := sys.stdin.buffer.read1():
 """
     program = f"""
 from pathlib import Path
-from tests.worker.test_across import TESTS, Executor, run, sys
-executor = Executor("emulator", [Path({str(artefact)!r}), TESTS], [sys.executable, "-P", "-c", {code!r}])
+from tests.worker.test_across import OURS, Executor, run, sys
+executor = Executor("emulator", [Path({str(artefact)!r}), *OURS], [sys.executable, "-P", "-c", {code!r}])
 run(Path({str(artefact)!r}), executor)
 executor.close()
 """
@@ -253,7 +257,9 @@ executor.close()
 
 
 def test_an_executor_has_no_code_that_judges() -> None:
-    program = "import sys, fmha.harness.worker.devices.executor, fmha.harness.worker.devices.emulator; print(*sys.modules)"
+    program = (
+        "import sys, fmha.harness.worker.devices.executor, fmha.harness.worker.devices.emulator; print(*sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, timeout=120)
     modules = ran.stdout.split()
     judging = ("oracle", "judge.gate", "judge.limits", "judge.comparison")
@@ -296,7 +302,7 @@ def test_an_executor_that_does_not_start_is_the_machine_s_fault(artefact: Path) 
 def test_batches_are_timed_on_the_other_side(artefact: Path) -> None:
     """A message a batch, however many launches it has."""
     command = [sys.executable, "-P", "-m", "fmha.harness.worker.devices.executor", "tests.worker.clocked:ClockedDevice"]
-    with closing(Executor("emulator", [artefact, TESTS], command)) as executor:
+    with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
         device = executor.open(0, "realistic")
         build = job(artefact).builds[0]
         timed = time_ours(device, build, CONFIGURATION, make_inputs(0, CONFIGURATION))
@@ -310,7 +316,7 @@ def test_a_device_without_a_clock_has_none_across(hostile: Hostile) -> None:
 
 def test_launches_of_a_batch_keep_their_order_and_parameters(artefact: Path) -> None:
     command = [sys.executable, "-P", "-m", "fmha.harness.worker.devices.executor", "tests.worker.clocked:ToldDevice"]
-    with closing(Executor("emulator", [artefact, TESTS], command)) as executor:
+    with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
         device: Any = executor.open(0, "realistic")
         module = device.load(artefact)
         config = LaunchConfig((1, 2, 3), (4, 5, 6), 7, (1, 2, 1), True)

@@ -81,8 +81,8 @@ def goes_across(device: str) -> bool:
 
 
 def grant_for(device: str, artefacts: Iterable[Path]) -> Grant:
-    """What an executor may: read the artefacts, beside fmha itself, and write nothing. The driver of a GPU reserves more
-    addresses than there is memory, so that these have no limit there."""
+    """What an executor may: read the artefacts, beside fmha itself, and write nothing. Memory has no limit where there
+    is a GPU, whose driver reserves more addresses than any machine has."""
     folders = tuple(dict.fromkeys(path.parent for path in artefacts))
     gpu = device == "cuda"
     return Grant(read=folders, gpu=gpu, memory_bytes=None if gpu else _memory())

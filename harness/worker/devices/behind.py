@@ -97,16 +97,19 @@ class Behind:
             self._channel.close()
 
     def _wait_until_ready(self) -> None:
-        if self._lost:
+        if self._ready and self._lost:
             raise DeviceLostError(self._lost)
         if self._ready:
             return
         try:
-            if self._channel.receive(MOST_WORDS) != {"done": "ready"}:
-                raise FrameError("something else than that it is ready")
-        except (EndedError, FrameError) as error:
-            said = f"{self._ended() if isinstance(error, EndedError) else error}"
-            raise DeviceError(f"the executor does not start: {said}") from error
+            if not self._lost and self._channel.receive(MOST_WORDS) != {"done": "ready"}:
+                self.distrusted("something else than that it is ready")
+        except EndedError:
+            self._ended()
+        except FrameError as error:
+            self.distrusted(error)
+        if self._lost:
+            raise DeviceError(f"the executor does not start: {self._lost}")
         self._ready = True
 
     def _given_up(self, why: str) -> DeviceLostError:
