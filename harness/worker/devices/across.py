@@ -37,7 +37,6 @@ from fmha.harness.worker.devices.frames import MOST_REPORT
 T = TypeVar("T")
 WATCHING: Final = "emulator-watching"  # its reports say which lines were executed
 TENSOR_MAP_BYTES: Final = 128
-MOST_MAPS: Final = 1 << 12  # that are kept: an encoding is a function of what is asked for
 
 
 class Executor:
@@ -49,7 +48,6 @@ class Executor:
         self.behind = Behind(list(command) or own, grant_for(device, artefacts))
         self.covered = device == WATCHING
         self.loaded: set[str] = set()
-        self.maps: dict[TensorMapSpec, bytes] = {}
         self._numbers = itertools.count()
         self._facts: Mapping[str, Any] | None = None
 
@@ -97,6 +95,7 @@ class AcrossDevice:
         self.multiprocessors: int = facts["multiprocessors"]
         self.first_plane = 0
         self._executor, self._number = executor, number
+        self._maps: dict[TensorMapSpec, bytes] = {}
         self._kept: list[_Launch] | None = None
 
     def alloc(self, nbytes: int, name: str) -> int:
@@ -115,13 +114,11 @@ class AcrossDevice:
         return self._ask({"do": "download", "address": address, "size": nbytes}, nbytes=nbytes)[1]
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
-        known = self._executor.maps
-        if spec not in known:
-            if len(known) >= MOST_MAPS:
-                known.clear()
+        """A function of `spec`, which launches that are repeated ask for again and again."""
+        if spec not in self._maps:
             _, data = self._ask({"do": "map", "spec": dataclasses.asdict(spec)}, nbytes=TENSOR_MAP_BYTES)
-            known[spec] = data.tobytes()
-        return known[spec]
+            self._maps[spec] = data.tobytes()
+        return self._maps[spec]
 
     def load(self, artifact: Path) -> LoadedModule:
         """Once an executor: artefacts lie in a cache by content and never change."""
