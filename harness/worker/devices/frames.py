@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -34,14 +35,14 @@ class Channel:
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Takes over both descriptors, of pipes."""
-        self._incoming, self._outgoing = os.fdopen(incoming, "rb", 1 << 16), outgoing
+        self._incoming, self._outgoing = io.BufferedReader(io.FileIO(incoming), 1 << 16), outgoing
         for descriptor in (incoming, outgoing):
             with contextlib.suppress(OSError):  # more than this account may have: slower then
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def send(self, header: Mapping[str, Any], payload: NDArray[Any] | bytes = b"") -> None:
         """An array in C's order, as it lies in memory. EndedError when nobody reads any more."""
-        view = memoryview(payload)
+        view = memoryview(payload) if isinstance(payload, bytes) else payload.data
         announced = {**header, "bytes": view.nbytes} if view.nbytes else header
         line = json.dumps(announced, default=_plain, separators=(",", ":")).encode() + b"\n"
         left = [memoryview(line), *([view.cast("B")] if view.nbytes else [])]
@@ -74,8 +75,7 @@ class Channel:
     def take(self, nbytes: int) -> NDArray[np.uint8]:
         """The raw bytes of a message. EndedError."""
         data = np.empty(nbytes, dtype=np.uint8)
-        view = memoryview(data)
-        at = 0
+        view, at = data.data, 0
         while at < nbytes:
             taken = self._incoming.readinto(view[at:])
             if not taken:
