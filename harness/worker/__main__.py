@@ -15,16 +15,19 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fmha.harness.contract.codec import CodecError, event_to_line, read_job
 from fmha.harness.contract.device import DeviceError, DeviceLostError
 from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
+from fmha.harness.errors import FmhaError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
 from fmha.harness.worker.apart import Side, side_of
+from fmha.harness.worker.devices.across import executor_for, goes_across
+from fmha.harness.worker.devices.behind import FailedThereError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
 from fmha.harness.worker.planner import KernelSideError
 from fmha.harness.worker.process import die_with_parent
@@ -49,14 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         die_with_parent(options.parent)
     stream = _claim_stdout()
     handed = _claim_stdin() if options.handed else None
-    try:
-        job = read_job(options.job)
-        factory = device_factory(job.device)
-    except (OSError, CodecError, LookupError) as error:
-        print(f"{options.job}: {error}", file=sys.stderr)
-        return EXIT_BAD_JOB
-    places = map(int, handed) if handed else None
-    finished = run_job(job, factory, lambda event: _write(stream, event), places)
+    with ExitStack() as held:
+        try:
+            job = read_job(options.job)
+            if goes_across(job.device):
+                factory: DeviceFactory = held.enter_context(closing(executor_for(job))).open
+            else:
+                factory = device_factory(job.device)
+        except (OSError, CodecError, LookupError, FmhaError) as error:
+            print(f"{options.job}: {error}", file=sys.stderr)
+            return EXIT_BAD_JOB
+        places = map(int, handed) if handed else None
+        finished = run_job(job, factory, lambda event: _write(stream, event), places)
     return 0 if finished else EXIT_DEVICE_LOST
 
 
@@ -119,7 +126,7 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = _error(configuration, "infra-error", str(error))
     except DeviceLostError:
         raise
-    except KernelSideError as error:
+    except (KernelSideError, FailedThereError) as error:
         event = _error(configuration, "crash", str(error))
     except RefusedError as error:
         event = _error(configuration, "not-run", str(error))

@@ -26,6 +26,7 @@ TICK_SECONDS = 0.1  # how late a limit or a cancellation may be noticed
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 KILL_SECONDS = 10.0  # for the kernel to carry out a SIGKILL
 _PR_SET_PDEATHSIG = 1
+_MESSAGE_CHARACTERS = 300
 
 
 class ProcessGroupError(Exception):
@@ -192,6 +193,13 @@ def describe_exit(returncode: int) -> str:
         return signal.Signals(-returncode).name
     except ValueError:
         return f"signal {-returncode}"
+
+
+def last_words(said: bytes) -> str:
+    """The line of a process's standard error that says most: a fatal error's first, else the last one."""
+    lines = [line.strip() for line in said.decode("utf-8", errors="replace").splitlines()]
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    return (fatal or [line for line in lines if line] or [""])[-1][:_MESSAGE_CHARACTERS]
 
 
 def memory_kills() -> int:

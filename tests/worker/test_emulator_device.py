@@ -1,7 +1,9 @@
 """The launcher over the real emulator, and the emulator's refusals and findings in the worker's own terms."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from fmha.harness.contract.protocol import Configuration, Job
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.kernel_side.launch import tensor_map
 from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.devices.across import Executor
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 
 PTX = """\
@@ -30,9 +33,21 @@ PTX = """\
 """
 
 
+@pytest.fixture(params=["in this process", "across the wall"])
+def factory(request, tmp_path):
+    """Of an emulator in this process, and of one in an executor: nobody can tell them apart."""
+    if request.param == "in this process":
+        yield EmulatorDevice
+        return
+    builds = request.getfixturevalue("builds").values() if "builds" in request.fixturenames else ()
+    artefacts = [tmp_path / "any.ptx", *(Path(build.ptx) for build in builds)]
+    with closing(Executor("emulator", artefacts)) as executor:
+        yield executor.open
+
+
 @pytest.fixture
-def device():
-    return EmulatorDevice(seed=0, schedule="realistic")
+def device(factory):
+    return factory(0, "realistic")
 
 
 @pytest.fixture
@@ -90,16 +105,16 @@ def test_ptx_that_cannot_be_loaded(device, tmp_path):
         device.load(path)
 
 
-def test_an_unknown_schedule():
+def test_an_unknown_schedule(factory):
     with pytest.raises(DeviceError, match="schedule 'lazy'"):
-        EmulatorDevice(0, "lazy")
+        factory(0, "lazy")
 
 
 @pytest.mark.nvcc
-def test_the_kernel_from_source_to_numbers(builds):
+def test_the_kernel_from_source_to_numbers(builds, factory):
     events = []
     configurations = (Configuration(64, 1, 1), Configuration(64, 33, 129, batch=2))
-    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), EmulatorDevice, events.append)
+    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), factory, events.append)
     results = [event for event in events if event.event == "result"]
     assert len(results) == 2, events
     for event in results:
@@ -111,12 +126,12 @@ def test_the_kernel_from_source_to_numbers(builds):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("how", ["b2_h2_lens-ragged", "h2_top20_of9_sink-finite_out-bf16", "b2_out-fp32_splits3"])
-def test_the_end_of_tensors_that_no_memory_would_hold(builds, how):
+def test_the_end_of_tensors_that_no_memory_would_hold(builds, factory, how):
     """The same bits as at their beginning; what lies before is not there, and nobody misses it."""
     names = [f"hd64_t40_sk129_{how}{far}" for far in ("", "_before65000")]
     events = []
     configurations = tuple(map(parse_id, names))
-    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), EmulatorDevice, events.append)
+    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), factory, events.append)
     at_first, far = [event for event in events if event.event == "result"]
     assert far.findings == ()
     assert (far.measurement.unwritten, far.measurement.cosine > 0.99999) == (0, True)
@@ -146,9 +161,8 @@ ret;
 """
 
 
-def test_a_hazard_names_the_kernel_s_own_line_and_the_calls_that_were_inlined(tmp_path):
+def test_a_hazard_names_the_kernel_s_own_line_and_the_calls_that_were_inlined(device, tmp_path):
     (tmp_path / "kernel.ptx").write_text(INLINED)
-    device = EmulatorDevice(0, "realistic")
     report = device.launch(
         device.load(tmp_path / "kernel.ptx"), "kernel", LaunchConfig((1, 1, 1), (64, 1, 1)), bytes(4)
     )

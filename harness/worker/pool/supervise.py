@@ -31,6 +31,7 @@ from fmha.harness.worker.process import (
     GRACE_SECONDS,
     describe_exit,
     has_exited,
+    last_words,
     memory_kills,
     spawn,
     terminate_group,
@@ -40,7 +41,6 @@ from fmha.harness.worker.process import (
 TICK_SECONDS = 0.1  # how late a limit or a death may be noticed
 MAXIMUM_LINE = 16 << 20  # bytes; beyond it a line is garbage, not an event
 FRUITLESS_STARTS = 2  # workers in a row that end before they start a configuration
-_MESSAGE_CHARACTERS = 300
 _TAIL_BYTES = 1 << 16
 
 
@@ -386,9 +386,6 @@ class _Worker:
         return _LostWorkerError(status, f"{reason}; it last said: {said}" if said else reason)
 
     def _last_words(self) -> str:
-        """The line of standard error that says most: a fatal error's first, else the last one."""
         with self.stderr_path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = [line.strip() for line in file.read().decode("utf-8", errors="replace").splitlines()]
-        fatal = [line for line in lines if line.startswith("Fatal Python error")]
-        return (fatal or [line for line in lines if line] or [""])[-1][:_MESSAGE_CHARACTERS]
+            return last_words(file.read())

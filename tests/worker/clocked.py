@@ -1,0 +1,50 @@
+"""Devices with a clock, for executors to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fmha.harness.contract.device import DeviceError, LaunchConfig, LaunchReport, Params
+from tests.worker.numpy_device import NumpyDevice
+
+
+class ClockedDevice(NumpyDevice):
+    """Each launch of a batch takes 20 us."""
+
+    def __init__(self, seed: int, schedule: str) -> None:
+        super().__init__(seed, schedule)
+        self.kept: list[float] | None = None
+
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: Any) -> LaunchReport:
+        if self.kept is None:
+            return super().launch(module, entry, config, params)
+        self.kept.append(20e-6)
+        return LaunchReport()
+
+    def batch(self, work: Callable[[], object]) -> Callable[[], float]:
+        self.kept = kept = []
+        work()
+        self.kept = None
+        return lambda: sum(kept)
+
+    def clock(self) -> float | None:
+        return 1500.0
+
+
+class ToldDevice(ClockedDevice):
+    """Says, in the place of loading `tell`, what was launched."""
+
+    def __init__(self, seed: int, schedule: str) -> None:
+        super().__init__(seed, schedule)
+        self.told: list[str] = []
+
+    def load(self, artifact: Path) -> str:
+        if artifact.name == "tell":
+            raise DeviceError("\n".join(self.told))
+        return super().load(artifact)
+
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
+        self.told.append(f"{entry} {config} {params!r}")
+        return LaunchReport()
