@@ -32,6 +32,7 @@ from fmha.harness.worker.subjects.loading import load_kernel, told
 
 Answer = tuple[dict[str, Any], Arrays]
 _PR_SET_PDEATHSIG: Final = 1
+_WHILE_PLANNING: Final = ("begin", "faults", "build")
 
 
 class _RefusedError(Exception):
@@ -166,7 +167,8 @@ class Answerer:
         except _RefusedError as error:
             return {"refused": str(error)}, {}
         except Exception as error:
-            traceback.print_exc()
+            if said["ask"] not in _WHILE_PLANNING:
+                traceback.print_exc()  # a worker's log has room for all of it
             return {"error": told(error, path)}, {}
 
 

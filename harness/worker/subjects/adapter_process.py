@@ -114,6 +114,7 @@ class AdapterProcess:
         self._pipes: _Pipes | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         self._begun = False
+        self._itself: Any = None
 
     def start(self) -> None:
         """Without waiting for it."""
@@ -123,28 +124,30 @@ class AdapterProcess:
     def begin(self) -> Any:
         """What it says of its adapter."""
         with self._lock:
-            return self._begin()[0]
+            self._begin()
+            return self._itself
 
     def ask(self, what: str, message: Mapping[str, Any], arrays: Arrays = NOTHING) -> tuple[Any, Arrays]:
         """What it answers to `message`. AdapterError, and the process ended, when it does not."""
         with self._lock:
-            if self._process is None or self._process.poll() is not None or not self._begun:
-                self._begin()
-            return self._asked(what, message, arrays)
+            self._begin()
+            self._said({"ask": what, **message}, arrays, what)
+            return self._answered(what)
 
     def close(self) -> None:
         with self._lock:
             self._ended()
 
-    def _begin(self) -> tuple[Any, Arrays]:
+    def _begin(self) -> None:
         self._started()
+        if self._begun:
+            return
         try:
-            answer = self._answered("begin")
+            self._itself, _ = self._answered("begin")
         except Exception:
             self._ended()  # whoever asks again begins anew
             raise
         self._begun = True
-        return answer
 
     def _started(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -186,10 +189,6 @@ class AdapterProcess:
         settings |= {"HOME": str(home), "XDG_CACHE_HOME": str(home), "TMPDIR": str(scratch)}
         settings |= {"TRITON_CACHE_DIR": str(scratch / "triton"), "CUTE_DSL_CACHE_DIR": str(scratch / "cute")}
         self._said({"ask": "begin", "environment": settings, "tree": str(self._tree)}, NOTHING, "begin")
-
-    def _asked(self, what: str, message: Mapping[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        self._said({"ask": what, **message}, arrays, what)
-        return self._answered(what)
 
     def _said(self, message: Mapping[str, Any], arrays: Arrays, what: str) -> None:
         assert self._pipes is not None
