@@ -1,8 +1,8 @@
 """A kernel of one's own as the judge sees it: an adapter in processes of its own, asked for plain data.
 
-Two processes, so that what comes with a kernel is never in that of the reference. The one answers what judges: fields,
-inputs, reference, outputs. The other answers what is of the kernel: how it is built and launched, whose sources (those
-of Triton and the like are Python) may be another commit's, and what is called. Neither sees the measure or a gate.
+What judges (fields, inputs, reference, outputs) is answered by one process. What is of the kernel is answered by
+another wherever more than the adapter runs there: a callable, sources in Python as those of Triton are, or another
+commit's. Neither sees the measure or a gate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Adapter:
         self._root = root
         self._limit = limit_seconds
         self._judging = self._process(root)
-        self._of_kernel: AdapterProcess | None = None
+        self._of_kernel: AdapterProcess | None = None  # of its own
         self._on_gpu = False
         self._drawn: tuple[int, Case, Arrays] | None = None
 
@@ -57,9 +57,10 @@ class Adapter:
             self.close_kernel()
 
     def start(self) -> None:
-        """Both processes, without waiting for them."""
+        """Begins what takes a moment, without waiting for it."""
         self._judging.start()
-        self._kernel_side().start()
+        if self.tree != self._root:
+            self._kernel_side().start()
 
     @functools.cached_property
     def description(self) -> Description:
@@ -67,7 +68,11 @@ class Adapter:
         from fmha.harness.worker.subjects import answers  # while it starts
 
         said = self._judging.begin()
-        return _checked(self._judging, "begin", lambda: answers.description(said, self._root))
+        found = _checked(self._judging, "begin", lambda: answers.description(said, self._root))
+        if not found.plain and not found.called:
+            self._of_kernel = self._process(self.tree)
+            self._of_kernel.start()
+        return found
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -171,6 +176,8 @@ class Adapter:
         return _checked(self._judging, what, lambda: answers.buffers(said["buffers"], what))
 
     def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
+        if self.tree == self._root and self.description.plain:
+            return self._judging
         if self._of_kernel is None or (gpu and not self._on_gpu):
             self.close_kernel()
             self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu), gpu

@@ -41,6 +41,11 @@ class Description:
     called: bool
     gpu: bool
 
+    @property
+    def plain(self) -> bool:
+        """Whether its kernel is no Python: nvcc and ptxas alone read it."""
+        return not self.called and not self.compiles and self.source.endswith((".cu", ".ptx"))
+
 
 def description(said: Any, root: Path) -> Description:
     made = decode(Description, said, "it")
