@@ -142,9 +142,9 @@ def test_what_it_changes_of_the_judge_is_changed_there_alone(tmp_path: Path) -> 
     body = """
 import sys
 import fmha.harness.judge.oracle.measure as measure
-import fmha.harness.worker.subjects.declared as declared
-measure.general = lambda *found: 1 / 0
-declared.POISON = declared.Declared = None
+import fmha.harness.worker.subjects.kernel as kernel
+measure.general = kernel.from_bf16 = lambda *found: 1 / 0
+kernel.DTYPES = None
 np.float64 = None
 return {"x": random.standard_normal(case.size).astype(np.float32)}
 """

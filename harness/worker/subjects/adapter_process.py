@@ -26,8 +26,7 @@ from fmha.harness.worker.subjects.peers import RefusedError
 
 MODULE: Final = "fmha.harness.worker.subjects.adapter_end"
 NOTHING: Final[Arrays] = MappingProxyType({})
-_HERE: Final = Path(__file__).resolve().parents[3]  # the folder that fmha's own modules are below
-_SETTINGS: Final = ("TRITON_", "CUTE_", "TORCH_")  # of compilers and libraries: variables that an adapter may know
+_CACHES: Final = ("TRITON_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
 _CHUNK: Final = 1 << 20
 
 
@@ -154,21 +153,12 @@ class AdapterProcess:
             return
         self._ended()
         scratch = Path(tempfile.mkdtemp(prefix="fmha-adapter-"))
-        home = scratch / "home"
-        home.mkdir()
-        grant = Grant(
-            read=tuple(dict.fromkeys((self._root.resolve(), self._tree.resolve(), _HERE))),
-            write=(scratch,),
-            gpu=self._gpu,
-        )
+        trees = dict.fromkeys((self._root.resolve(), self._tree.resolve()))
         command = [sys.executable, "-P", "-m", MODULE, str(self._root), self._where, self._name]
-        inside, environment = enclose(
-            command,
-            grant,
-            cwd=self._root,
-            environment=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)},
-        )
+        given = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
         try:
+            grant = Grant(read=tuple(trees), write=(scratch,), gpu=self._gpu)
+            inside, environment = enclose(command, grant, cwd=self._root, environment=given)
             # A group of its own: an interrupt at the terminal is ours to hear. The session stays, so that whoever ends
             # ours ends it too.
             process = subprocess.Popen(
@@ -185,9 +175,9 @@ class AdapterProcess:
         self._process, self._begun = process, False
         self._end = weakref.finalize(self, _end, process, scratch)
         self._pipes = _Pipes(process)
-        settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
-        settings |= {"HOME": str(home), "XDG_CACHE_HOME": str(home), "TMPDIR": str(scratch)}
-        settings |= {"TRITON_CACHE_DIR": str(scratch / "triton"), "CUTE_DSL_CACHE_DIR": str(scratch / "cute")}
+        # What has a cache has it there: another's would be read, and may be anybody's.
+        settings = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+        settings |= {name: str(scratch / name.lower()) for name in _CACHES}
         self._said({"ask": "begin", "environment": settings, "tree": str(self._tree)}, NOTHING, "begin")
 
     def _said(self, message: Mapping[str, Any], arrays: Arrays, what: str) -> None:
