@@ -369,3 +369,51 @@ def test_a_case_is_passed_as_it_is(tmp_path: Path) -> None:
     assert adapter.fields[1] == Field("mode", choices=("a", "b"), default="a")
     assert adapter.faults(cases) == [None, "twice twice_size4_mode-b 4 b"]
     assert isinstance(cases[0], Case)
+
+
+PYTHON_SOURCE = """
+import gc
+from fmha.harness.worker.subjects.kernel import Kernel
+for kernel in [item for item in gc.get_objects() if isinstance(item, Kernel)]:
+    type(kernel).reference = lambda self, case, inputs: {"y": 0.0 * inputs["x"]}
+ENTRY = "twice"
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_kernels_own_python_is_not_where_the_reference_is(tmp_path: Path, apart: bool) -> None:
+    """A source in Python, as Triton's, is imported to build and to launch. The adapter is the judge's, the source the
+    commit's; here it changes what it finds."""
+    judge, commit = tmp_path / "judge", tmp_path / "commit"
+    judge.mkdir()
+    commit.mkdir()
+    more = """
+    source = "kernel.py"
+
+    def compile(self, case, arch):
+        return ""
+
+    def build(self, case, arch):
+        import runpy
+        return Build(runpy.run_path(self.root / self.source)["ENTRY"])
+    """
+    (judge / "kernel.py").write_text('ENTRY = "of_the_judge"\n' if apart else PYTHON_SOURCE)
+    (commit / "kernel.py").write_text(PYTHON_SOURCE)
+    adapter = adapter_of(judge, TWICE, more)
+    if apart:
+        adapter.built_in(commit)
+    (commit / "adapter.py").write_text("raise ValueError('the commit has no say')\n")
+    assert adapter.build(CASE, "sm_90a").entry == "twice"
+    inputs = adapter.inputs(0, CASE)
+    assert list(adapter.reference(CASE, inputs)["y"]) == list(2 * inputs["x"].astype(np.float64))
+
+
+def test_another_commits_build_is_not_where_the_reference_is_either(tmp_path: Path) -> None:
+    """Of a .cu nothing is imported, but what a build reads of the commit's tree is the commit's."""
+    (commit := tmp_path / "commit").mkdir()
+    adapter = adapter_of(tmp_path, TWICE)
+    assert adapter.build(CASE, "sm_90a").entry == "twice"
+    assert adapter._of_kernel is None, "one process is enough for a repository's own kernel"
+    adapter.built_in(commit)
+    assert adapter.build(CASE, "sm_90a").entry == "twice"
+    assert adapter._of_kernel is not None
