@@ -61,8 +61,9 @@ def hosts() -> Iterable[str]:
 
 @_offered
 def filters() -> Iterable[str]:
-    """The keys that a filter may have here."""
-    return dict.fromkeys(f"{key}=" for keys in _matrix().keys.values() for key in keys)
+    """The keys that a filter may have here; of kernels with an adapter none, for no program is run to complete."""
+    kernels = (kernel for kernel in _matrix().kernels.values() if not kernel.where)
+    return dict.fromkeys(f"{key}=" for kernel in kernels for key in kernel.keys)
 
 
 @_offered
@@ -73,8 +74,13 @@ def kernels() -> Iterable[str]:
 
 @_offered
 def configurations() -> Iterable[str]:
-    """All of the suites of matrix.yaml that are written down."""
-    return (item.id for suite in _matrix().suites.values() for item in suite)
+    """All of the suites of matrix.yaml that are written down. Where there is an adapter, which would have to be run to
+    know them, those of the archive."""
+    matrix = _matrix()
+    if not matrix.places:
+        return (item.id for suite in matrix.suites.values() for item in suite)
+    with _index() as index:
+        return index.configurations()
 
 
 @_offered

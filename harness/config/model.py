@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fmha.harness.config.hosts import HostSettings
 from fmha.harness.config.kernels import Gates, Key, MatrixKernel, parse
 from fmha.harness.contract.protocol import Cell
 from fmha.harness.judge.limits import Biases, Thresholds
 
+T = TypeVar("T")
 ALL = "all"  # every suite, where suites are named
 
 
@@ -43,6 +44,46 @@ class Guard:
     thresholds: Thresholds
 
 
+class LaterGuard(Guard):
+    """A guard of one configuration, which is read when it is first asked for: an adapter says what its name means."""
+
+    __slots__ = ("_found", "_read")
+    _found: Cell | None
+    _read: Callable[[], Cell]
+
+    def __init__(self, read: Callable[[], Cell], thresholds: Thresholds) -> None:
+        for name, value in (("head_dim", None), ("thresholds", thresholds), ("_read", read), ("_found", None)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def fallback(self) -> Cell:
+        if (found := self._found) is None:
+            object.__setattr__(self, "_found", found := self._read())
+        return found
+
+    def __repr__(self) -> str:
+        return repr(Guard(None, self.fallback, self.thresholds))
+
+
+class Later(Mapping[str, T]):
+    """Values by name, each made when it is first asked for; the names are known before."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], T]]) -> None:
+        self._makers = makers
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds. Silence is the time a configuration may go without any word from its worker."""
@@ -54,7 +95,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first."""
+    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
+
+    What an adapter has to say (suites of its kernel, the guard's configuration, keys of filters) is asked of it when it
+    is first needed: who only looks starts no program of the repository's.
+    """
 
     default_suite: str
     seed: int
@@ -66,6 +111,11 @@ class Matrix:
     sha256: str
     kernels: Mapping[str, MatrixKernel]  # at least one
     root: str = ""  # where files of kernels are that are a repository's own
+
+    def complete(self) -> Matrix:
+        """Itself, with all that adapters have to say. Raises ConfigError for what is wrong with that."""
+        assert self.judged_sha256
+        return self
 
     @functools.cached_property
     def judged_sha256(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
@@ -22,7 +24,7 @@ from fmha.harness.config.document import (
     thresholds_section,
 )
 from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
-from fmha.harness.config.model import Guard, Matrix, RandomSuite
+from fmha.harness.config.model import Guard, Later, LaterGuard, Matrix, RandomSuite
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own_random import Drawn, NothingLeftError, fault, smaller
 from fmha.harness.config.peers import peers_of
@@ -30,17 +32,21 @@ from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
 from fmha.harness.config.validation import conforming
 from fmha.harness.config.yaml_lines import Document, FieldPath
-from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.errors import ConfigError
 from fmha.harness.judge.case import Case, Value, case_of, parse_case
+from fmha.harness.judge.case import Field as AdapterField
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.limits import Resources, Thresholds
 from fmha.harness.judge.metrics import OF_ANY_KERNEL
+from fmha.harness.worker.subjects.adapter import Adapter
+from fmha.harness.worker.subjects.adapter_process import AdapterError
 
 if TYPE_CHECKING:
-    from fmha.harness.contract.protocol import Cell
+    from fmha.harness.contract.protocol import Cell, Variant
     from fmha.harness.worker.apart import Declares
-    from fmha.harness.worker.subjects.kernel import Kernel
+    from fmha.harness.worker.subjects.answers import Description
 
+T = TypeVar("T")
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS
 Place = Annotated[str, StringConstraints(pattern=r"^(fmha|[^:]+\.py:[A-Za-z_]\w*)$")]
 Axes = dict[str, list[Value]]
@@ -146,33 +152,57 @@ class MixedMatrixFile(KernelsFile):
     guard: GuardSection
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnKernel:
-    """A kernel of one's own: how matrix.yaml names it and its adapter, that file's sha256, its gates."""
+    """A kernel of one's own: how matrix.yaml names it, its adapter, that file's sha256, its gates.
+
+    The adapter is asked when something of it is first needed; `problem` says where in matrix.yaml it is named.
+    """
 
     name: str
-    where: str
+    adapter: Adapter = field(compare=False)
     sha256: str
-    kernel: Kernel
-    gates: Gates
+    held_to: Gates
+    problem: Callable[[str], str] = field(repr=False, compare=False)
 
     @property
     def prefix(self) -> str:
         return f"{self.name}_"
 
     @property
+    def where(self) -> str:
+        return self.adapter.where
+
+    @property
     def path(self) -> str:
         """Of the adapter, below the root."""
-        return self.where.rpartition(":")[0]
+        return self.adapter.file
 
     @property
     def files(self) -> Mapping[str, str]:
         return {self.path: self.sha256}
 
+    @functools.cached_property
+    def description(self) -> Description:
+        try:
+            return self.adapter.description
+        except AdapterError as error:
+            text = f"{error.where}: {error.what}"
+            raise ConfigError([self.problem(text)]) from error
+
+    @property
+    def fields(self) -> tuple[AdapterField, ...]:
+        return self.description.fields
+
     @property
     def watched(self) -> tuple[str, ...]:
-        source = self.kernel.source
-        return (self.path, *([source] if source else []), *self.kernel.sources)
+        said = self.description
+        return (self.path, *([said.source] if said.source else []), *said.sources)
+
+    @property
+    def gates(self) -> Gates:
+        """Where nothing is built, there are no resources."""
+        return self.held_to if self.description.source else replace(self.held_to, resources=None)
 
     @property
     def held(self) -> Held:
@@ -180,11 +210,11 @@ class OwnKernel:
 
     @property
     def keys(self) -> Mapping[str, Key]:
-        return {item.name: Key(item.name, item.choices) for item in self.kernel.fields}
+        return {item.name: Key(item.name, item.choices) for item in self.fields}
 
     def parse(self, name: str) -> Case:
-        case = parse_case(self.name, self.kernel.fields, name)
-        if fault := self.kernel.fault(case):
+        case = parse_case(self.name, self.fields, name)
+        if fault := self.adapter.fault(case):
             raise ValueError(fault)
         return case
 
@@ -198,12 +228,29 @@ class OwnKernel:
         """It has configurations of its own alone."""
 
     def smaller(self, cell: Case) -> Iterator[Case]:
-        return smaller(self.name, self.kernel, cell)
+        return smaller(self.name, self.adapter, cell)
 
     def declared(self, name: str) -> Declares:
-        from fmha.harness.worker.subjects.called import subject_of
+        return _Planned(self.adapter)
 
-        return subject_of(name, self.kernel, self.where)
+
+class _Planned:
+    """What builds and launches a kernel, of which kind its adapter is not asked before."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+
+    def built_in(self, tree: Path) -> None:
+        self._adapter.built_in(tree)
+
+    def variant_for(self, configuration: Any, arch: str) -> Variant | str:
+        return self._subject.variant_for(configuration, arch)
+
+    @functools.cached_property
+    def _subject(self) -> Declares:
+        from fmha.harness.worker.subjects.called import subject_of  # NumPy, which only who plans waits for
+
+        return subject_of(self._adapter)
 
 
 def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
@@ -220,7 +267,7 @@ def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSec
     gates = file.gates
     kernels = dict(_declared(file, gates.gates(), document, root))
     guarded = Thresholds((gates.guard or gates.default).limits())
-    guard = Guard(None, _parsed(file.guard.case, kernels, document, ("guard", "case")), guarded)
+    guard = LaterGuard(partial(_parsed, file.guard.case, kernels, document, ("guard", "case")), guarded)
     return file, _matrix(file, kernels, guard, document, sha256, root)
 
 
@@ -232,19 +279,29 @@ def _matrix(
     sha256: str,
     root: Path,
 ) -> Matrix:
-    suites: dict[str, tuple[Cell, ...]] = {}
-    random: dict[str, RandomSuite] = {}
+    suites: dict[str, Callable[[], tuple[Cell, ...]]] = {}
+    random: dict[str, Callable[[], RandomSuite]] = {}
     for name in file.suites:
-        found = _suite(name, file, kernels, document)
-        if isinstance(found, RandomSuite):
-            random[name] = found
+        at: FieldPath = ("suites", name)
+        kernel = kernels[file.kernel_of(name)]
+        if not isinstance(kernel, OwnKernel):
+            said = {key: value for key, value in file.suites[name].items() if key != "kernel"}
+            ours = conforming(SuiteSection, said, document, at)
+            if (drawn := ours.drawn()) is not None:
+                random[name] = partial(_itself, drawn)
+            else:
+                suites[name] = partial(_itself, tuple(ours.configurations()))
+            continue
+        section = conforming(OwnSuiteSection, file.suites[name], document, at)
+        if section.random is not None:
+            random[name] = partial(_random, kernel, section.random, document, (*at, "random"))
         else:
-            suites[name] = found
+            suites[name] = partial(_listed, section, kernel, kernels, document, at)
     matrix = Matrix(
         default_suite=",".join(file.default_suites),
         seed=file.seed,
-        suites=suites,
-        random_suites=random,
+        suites={},
+        random_suites=Later(random),
         guard=guard,
         limits=file.limits.limits(),
         hosts={name: host.settings(name) for name, host in file.hosts.items()},
@@ -252,21 +309,24 @@ def _matrix(
         kernels=kernels,
         root=str(root),
     )
-    return replace(matrix, suites={name: matrix.ordered(items) for name, items in suites.items()})
+    return replace(matrix, suites=Later({name: partial(_ordered, matrix, made) for name, made in suites.items()}))
 
 
-def _suite(
-    name: str, file: KernelsFile, kernels: Mapping[str, MatrixKernel], document: Document
-) -> tuple[Cell, ...] | RandomSuite:
-    at: FieldPath = ("suites", name)
-    kernel = kernels[file.kernel_of(name)]
-    if not isinstance(kernel, OwnKernel):
-        said = {key: value for key, value in file.suites[name].items() if key != "kernel"}
-        ours = conforming(SuiteSection, said, document, at)
-        return ours.drawn() or tuple(ours.configurations())
-    section = conforming(OwnSuiteSection, file.suites[name], document, at)
-    if section.random is not None:
-        return _random(kernel, section.random, document, (*at, "random"))
+def _itself(value: T) -> T:
+    return value
+
+
+def _ordered(matrix: Matrix, made: Callable[[], tuple[Cell, ...]]) -> tuple[Cell, ...]:
+    return matrix.ordered(made())
+
+
+def _listed(
+    section: OwnSuiteSection,
+    kernel: OwnKernel,
+    kernels: Mapping[str, MatrixKernel],
+    document: Document,
+    at: FieldPath,
+) -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(_cases(section, kernel, kernels, document, at)))
 
 
@@ -275,9 +335,9 @@ def _random(kernel: OwnKernel, said: Mapping[str, Any], document: Document, at: 
     cases = said.get("cases")
     if not isinstance(cases, int) or not 1 <= cases <= MOST_CONFIGURATIONS:
         raise ConfigError([document.problem((*at, "cases"), f"must be from 1 to {MOST_CONFIGURATIONS}")])
-    if problem := fault(bounds, kernel.kernel.fields):
+    if problem := fault(bounds, kernel.fields):
         raise ConfigError([document.problem((*at, problem[0]), problem[1])])
-    space = Drawn(kernel.name, tuple((key, tuple(values)) for key, values in bounds.items()), kernel.kernel)
+    space = Drawn(kernel.name, tuple((key, tuple(values)) for key, values in bounds.items()), kernel.adapter)
     try:
         space.draw(0, cases)
     except NothingLeftError as error:
@@ -286,24 +346,17 @@ def _random(kernel: OwnKernel, said: Mapping[str, Any], document: Document, at: 
 
 
 def _declared(file: KernelsFile, usual: Gates, document: Document, root: Path) -> dict[str, OwnKernel]:
-    from fmha.harness.worker.subjects.declared import (
-        load_kernel,  # NumPy, which only who has kernels of one's own waits for
-    )
-
     found = {}
     for name, section in file.kernels.items():
         if (where := section.adapter) == BROUGHT:
             continue
+        problem = partial(document.problem, ("kernels", name))
         try:
-            kernel: Kernel = load_kernel(root, where)
-        except UserError as error:
-            text = f"{error.where}: {error.what}"
-            raise ConfigError([document.problem(("kernels", name), text)]) from error
-        digest = hashlib.sha256((root / where.rpartition(":")[0]).read_bytes()).hexdigest()
-        gates = section.gates.gates() if section.gates else usual
-        if not kernel.source:  # nothing is built, so that there are no resources
-            gates = replace(gates, resources=None)
-        found[name] = OwnKernel(name, where, digest, kernel, gates)
+            digest = hashlib.sha256((root / where.rpartition(":")[0]).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ConfigError([problem(f"{root}: {where}: no such file")]) from error
+        adapter = Adapter(root, where, name, limit_seconds=file.limits.build_seconds)
+        found[name] = OwnKernel(name, adapter, digest, section.gates.gates() if section.gates else usual, problem)
     return found
 
 
@@ -314,24 +367,23 @@ def _cases(
     document: Document,
     at: FieldPath,
 ) -> Iterator[Cell]:
-    fields, wrong_with = own.kernel.fields, own.kernel.fault
-    count = 0
+    made: list[tuple[FieldPath, Case]] = []
     for part, axes in section.parts():
         for values in product(*axes.values()):
-            count += 1
-            if count > MOST_CONFIGURATIONS:
+            if len(made) >= MOST_CONFIGURATIONS:
                 raise ConfigError([document.problem((*at, *part), f"more than {MOST_CONFIGURATIONS} configurations")])
             try:
-                case = case_of(own.name, fields, dict(zip(axes, values, strict=True)))
+                case = case_of(own.name, own.fields, dict(zip(axes, values, strict=True)))
             except ValueError as error:
                 raise ConfigError([document.problem((*at, *part), str(error))]) from error
-            if problem := wrong_with(case):
-                raise ConfigError([document.problem((*at, *part), f"{problem}, in {case.id}")])
-            yield case
+            made.append((part, case))
+    for (part, case), problem in zip(made, own.adapter.faults([case for _, case in made]), strict=True):
+        if problem:
+            raise ConfigError([document.problem((*at, *part), f"{problem}, in {case.id}")])
+        yield case
     for index, name in enumerate(section.cases):
-        count += 1
         yield _parsed(name, kernels, document, (*at, "cases", index))
-    if not count:
+    if not made and not section.cases:
         raise ConfigError([document.problem(at, "must declare axes, grids, cases or random")])
 
 

@@ -13,7 +13,7 @@ from fmha.harness.judge.case import Case, Field, Value, case_of
 from fmha.harness.judge.random_cases import size
 
 if TYPE_CHECKING:
-    from fmha.harness.worker.subjects.kernel import Kernel
+    from fmha.harness.worker.subjects.adapter import Adapter
 
 MOST_TRIES: Final = 1000  # for one configuration that is legal and has not been drawn yet
 
@@ -29,7 +29,7 @@ class Drawn:
 
     name: str
     values: tuple[tuple[str, tuple[Value, ...]], ...]
-    kernel: Kernel = field(repr=False, compare=False)
+    kernel: Adapter = field(repr=False, compare=False)
 
     def draw(self, seed: int, count: int) -> list[Case]:
         """`count` different ones; the first ones stay the same when more are drawn. NothingLeftError."""
@@ -56,7 +56,7 @@ class Drawn:
         return case_of(self.name, self.kernel.fields, chosen)
 
 
-def smaller(name: str, kernel: Kernel, case: Case) -> Iterator[Case]:
+def smaller(name: str, kernel: Adapter, case: Case) -> Iterator[Case]:
     """Legal configurations one step simpler than `case`: choices and numbers as they are by default, then less."""
     given = dict(case.values)
     for item in kernel.fields:

@@ -98,10 +98,11 @@ def _decode_value(kind: Any, data: Any, where: str) -> Any:
         return _decode_any(data)
     if dataclasses.is_dataclass(kind):
         return decode(typing.cast(type[Any], kind), data, where)
-    if origin in (typing.Union, types.UnionType):  # `X | None`, or without None several of a sort
-        if types.NoneType not in arguments:
-            return _decode_one_of(arguments, data, where)
-        return None if data is None else _decode_value(arguments[0], data, where)
+    if origin in (typing.Union, types.UnionType):
+        kinds = tuple(kind for kind in arguments if kind is not types.NoneType)
+        if data is None and len(kinds) < len(arguments):
+            return None
+        return _decode_value(kinds[0], data, where) if len(kinds) == 1 else _decode_one_of(kinds, data, where)
     if origin is Literal:
         if data not in arguments:
             raise CodecError(f"{where}: expected one of {', '.join(arguments)}, found {data!r}")

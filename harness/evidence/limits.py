@@ -30,7 +30,7 @@ def limits_of(record: RunRecord, directory: Path) -> Limit:
         settings = load(git_root(directory))
     except FmhaError:
         return lambda item, metric: None
-    if settings.sha256 != record.selection.matrix_sha256:
+    if settings.sha256 != record.selection.matrix_sha256 or settings.places:  # adapters are not run to show a record
         return lambda item, metric: None
 
     def limit(item: ConfigurationRecord, metric: str) -> float | None:

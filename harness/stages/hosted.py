@@ -175,7 +175,7 @@ def _carry_out(directory: Path, say: Say) -> None:
     request = Request(root, work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
     own = bool(work.get("own"))  # the judge is an fmha that came with the run; matrix.yaml is the commit's
-    settings = load(root if own else judge, own=False)
+    settings = load(root if own else judge, own=False).complete()
     if own and work["device"].startswith("emulator"):
         _require_core()
     host = _Here(work, directory, root, say, declared_by(settings))

@@ -121,7 +121,7 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
     # Hosts are the judge's and the user's own: what the judged commit calls one could be any program.
-    settings = load(request.judge.tree if request.judge is not None else git.root)
+    settings = load(request.judge.tree if request.judge is not None else git.root).complete()
     host = opener(request.host, settings, git.root)
     if request.judge is not None and kernel_side_differs(request.judge):
         host.judge_apart(request.judge.commit, git.root)

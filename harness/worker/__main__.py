@@ -31,6 +31,7 @@ from fmha.harness.worker.devices.behind import FailedThereError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
 from fmha.harness.worker.planner import KernelSideError
 from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
 from fmha.harness.worker.timing import UntimedError
@@ -111,10 +112,17 @@ def _declared(job: Job) -> dict[str, Declared]:
     """Kernels with an adapter, by name."""
     if not job.kernels:
         return {}
+    from fmha.harness.worker.subjects.adapter import Adapter
     from fmha.harness.worker.subjects.called import subject_of
-    from fmha.harness.worker.subjects.declared import load_kernel
 
-    return {name: subject_of(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
+    wanted = {configuration.kernel for configuration in job.configurations}
+    tree = Path(job.kernel_side) if job.kernel_side else None
+    adapters = [
+        Adapter(Path(job.root), where, name, tree=tree) for name, where in job.kernels.items() if name in wanted
+    ]
+    for adapter in adapters:  # all at once: each takes a moment
+        adapter.start()
+    return {adapter.name: subject_of(adapter) for adapter in adapters}
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:
@@ -130,6 +138,8 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = _error(configuration, "crash", str(error))
     except RefusedError as error:
         event = _error(configuration, "not-run", str(error))
+    except AdapterError as error:
+        event = _error(configuration, "crash", error.what)
     except Exception as error:
         traceback.print_exc()
         event = _error(configuration, "crash", f"{type(error).__name__}: {error}")

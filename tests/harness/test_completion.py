@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,17 @@ def test_values_are_those_of_the_checkout(checkout: Path, script: str) -> None:
 def test_a_wrong_matrix_offers_nothing_and_says_nothing(checkout: Path, script: str, line: str) -> None:
     (checkout / "matrix.yaml").write_text("suites: [")
     assert offered(line, script, checkout) == []
+
+
+def test_no_program_of_a_repository_is_run(repository: Path, script: str, tmp_path: Path) -> None:
+    """An adapter says what fields and cases there are, and completing is no reason to run one."""
+    for path in (repository / "harness" / "examples" / "gemm").glob("*.*"):
+        shutil.copy(path, tmp_path)
+    with (tmp_path / "fmha_kernels.py").open("a") as file:
+        file.write(f"\nopen({str(tmp_path / 'marker')!r}, 'w')\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert offered("fmha run-matrix --suite s", script, tmp_path) == ["small"]
+    assert offered("fmha run-matrix --kernel g", script, tmp_path) == ["gemm"]
+    assert offered("fmha run-matrix --filter ", script, tmp_path) == []
+    assert offered("fmha run-matrix --case ", script, tmp_path) == []
+    assert not (tmp_path / "marker").exists()

@@ -37,7 +37,7 @@ def read(repository: Path, tmp_path: Path) -> Callable[..., Matrix]:
         whole = KERNELS + text.replace("suites:\n", f"suites:\n{SUITES}", 1)
         assert not old or whole.count(old) == 1
         (tmp_path / "matrix.yaml").write_text(whole.replace(old, new, 1) if old else whole)
-        return load(tmp_path, own=False)
+        return load(tmp_path, own=False).complete()
 
     return reading
 

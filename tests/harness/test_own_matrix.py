@@ -20,7 +20,7 @@ def project(repository: Path, tmp_path: Path) -> Path:
 
 
 def read(project: Path) -> Matrix:
-    return load(project, own=False)
+    return load(project, own=False).complete()
 
 
 def test_the_example(project: Path) -> None:

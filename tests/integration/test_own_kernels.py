@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -284,6 +285,54 @@ def test_ptx_of_another_compiler_is_a_source_too(norm: Path) -> None:
         git(norm, "checkout", "-q", "--", ".")
     (norm / "rmsnorm.ptx").unlink()
     assert runs["rmsnorm.ptx"] == runs["rmsnorm.cu"]
+
+
+# An adapter that helps a broken kernel: what it can get at of the judge it changes, and what it reads it prints.
+HELPS = """
+import os, sys
+import fmha.harness.judge.gate as gate
+import fmha.harness.judge.oracle.measure as measure
+measure.general = gate.judge = lambda *found: None
+print(os.environ, file=sys.stderr)
+for path in HOME + "/.ssh/id_x", os.path.expanduser("~/.ssh/id_x"), "/etc/shadow":
+    try:
+        print(open(path).read(), file=sys.stderr)
+    except OSError as error:
+        print(error, file=sys.stderr)
+for path in measure.__file__, gate.__file__, ROOT + "/rmsnorm.cu", ROOT + "/results/mine.json", HOME + "/.bashrc":
+    try:
+        open(path, "w").close()
+        print("WRITTEN", path, file=sys.stderr)
+    except OSError as error:
+        print(error, file=sys.stderr)
+"""
+
+
+def test_an_adapter_that_helps_a_broken_kernel_has_no_effect(norm: Path, tmp_path: Path) -> None:
+    git(norm, "checkout", "-q", "-B", "helps", "main")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_x").write_text("PRIVATE KEY")
+    adapter, source = norm / "fmha_kernels.py", norm / "rmsnorm.cu"
+    helps = HELPS.replace("HOME", repr(str(tmp_path))).replace("ROOT", repr(str(norm)))
+    adapter.write_text(adapter.read_text() + helps)
+    source.write_text(source.read_text().replace(" + epsilon);", ");"))
+    broken = source.read_bytes()
+    env = os.environ | {"HOME": str(tmp_path), "SSH_AUTH_SOCK": "/run/agent", "GH_TOKEN": "hunter2"}
+    arguments = ("run-matrix", "--json", "--quiet", "--case", "rmsnorm_rows8_columns256")
+    ran = forked.fmha(*arguments, cwd=norm, env=env)
+    left = source.read_bytes()
+    git(norm, "checkout", "-q", "--", ".")
+    assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
+    (found,) = json.loads(ran.stdout)["configurations"]
+    assert found["status"] == "fail"
+    assert found["metrics"]["max_error"] > 0
+    logs = "".join(path.read_text() for path in (norm / ".fmha" / "runs").rglob("*.stderr"))
+    assert "Read-only file system" in ran.stderr + logs or "Permission denied" in ran.stderr + logs
+    for secret in ("PRIVATE KEY", "hunter2", "/run/agent", "WRITTEN", "root:"):
+        assert secret not in ran.stderr + ran.stdout + logs, secret
+    assert left == broken
+    assert not (norm / "results" / "mine.json").exists()
+    assert not (tmp_path / ".bashrc").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,34 +14,14 @@ import pytest
 from fmha.harness.config import Limits
 from fmha.harness.contract.device import LaunchConfig, LaunchReport
 from fmha.harness.contract.protocol import Beside, BuildResult, Variant
-from fmha.harness.judge.case import case_of
+from fmha.harness.judge.case import Field, case_of
 from fmha.harness.stages.hosted import _beside
 from fmha.harness.worker.subjects.declared import Declared
-from fmha.harness.worker.subjects.kernel import Build, Case, Field, Kernel, Launch, Output
 from fmha.harness.worker.timing import ROUNDS, UntimedError
+from tests.worker.adapters import TWICE, adapter_of
 
 COMMIT = "c" * 40
 SECONDS = {"base": 30e-6, "new": 20e-6, "wrong": 1e-6}
-
-
-class Twice(Kernel):
-    source = "twice.cu"
-    fields = (Field("size"),)
-
-    def build(self, case: Case, arch: str) -> Build:
-        return Build("twice")
-
-    def inputs(self, case: Case, random: np.random.Generator) -> dict[str, Any]:
-        return {"x": random.standard_normal(case.size).astype(np.float32)}
-
-    def outputs(self, case: Case) -> dict[str, Output]:
-        return {"y": Output((case.size,))}
-
-    def launches(self, case: Case) -> list[Launch]:
-        return [Launch((1, 1, 1), (32, 1, 1), ["x", "y"])] * 2
-
-    def reference(self, case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return {"y": 2.0 * inputs["x"].astype(np.float64)}
 
 
 class Clocked:
@@ -84,46 +64,51 @@ class Clocked:
         return 1700.0
 
 
-KERNEL = Declared("twice", Twice(), "twice.py:Twice")
-CASE = case_of("twice", Twice.fields, {"size": 40})
+CASE = case_of("twice", (Field("size"),), {"size": 40})
 
 
-def built(folder: str) -> BuildResult:
-    variant = KERNEL.variant_for(CASE, "sm_90a")
+def built(folder: str, kernel: Declared) -> BuildResult:
+    variant = kernel.variant_for(CASE, "sm_90a")
     assert isinstance(variant, Variant)
     return BuildResult(variant, "", f"/{folder}/k.cubin", None, "", "", (), 0.0, False)
 
 
-def test_it_is_timed_alone() -> None:
+@pytest.fixture
+def kernel(tmp_path: Path) -> Declared:
+    return Declared(adapter_of(tmp_path, TWICE))
+
+
+def test_it_is_timed_alone(kernel: Declared) -> None:
     device: Any = Clocked()
-    found = KERNEL.timed_alone(device, built("new"), CASE, KERNEL.inputs(0, CASE))
+    found = kernel.timed_alone(device, built("new", kernel), CASE, kernel.inputs(0, CASE))
     assert found.seconds == pytest.approx([2 * SECONDS["new"]] * ROUNDS), "both launches of the case"
     assert (found.beside, found.beside_seconds, found.clock_mhz) == ("", (), (1700.0,) * ROUNDS)
 
 
-def test_it_is_timed_beside_another_commits_build_that_is_right() -> None:
-    inputs = KERNEL.inputs(0, CASE)
-    expected = KERNEL.reference(CASE, inputs)
+def test_it_is_timed_beside_another_commits_build_that_is_right(kernel: Declared) -> None:
+    inputs = kernel.inputs(0, CASE)
+    expected = kernel.reference(CASE, inputs)
+    base = built("base", kernel)
 
     def timed(*others: BuildResult) -> Any:
         device: Any = Clocked()
-        return KERNEL.timed(device, built("new"), Beside(COMMIT, others), CASE, inputs, expected)
+        return kernel.timed(device, built("new", kernel), Beside(COMMIT, others), CASE, inputs, expected)
 
-    found = timed(built("base"))
+    found = timed(base)
     assert found.seconds == pytest.approx([2 * SECONDS["new"]] * ROUNDS)
     assert (found.beside, found.beside_seconds) == (COMMIT, pytest.approx([2 * SECONDS["base"]] * ROUNDS))
     with pytest.raises(UntimedError, match="computes something else"):
-        timed(built("wrong"))
+        timed(built("wrong", kernel))
     with pytest.raises(UntimedError, match="has no variant twice_sm90a"):
-        timed(replace(built("base"), variant=replace(built("base").variant, name="other")))
+        timed(replace(base, variant=replace(base.variant, name="other")))
 
 
 @pytest.mark.nvcc
-def test_the_other_commits_build_is_of_its_own_source(tmp_path: Path) -> None:
+def test_the_other_commits_build_is_of_its_own_source(tmp_path: Path, kernel: Declared) -> None:
     (tmp_path / "twice.cu").write_text(
         'extern "C" __global__ void twice(const float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }\n'
     )
-    variant = built("new").variant
+    variant = built("new", kernel).variant
     found = _beside(COMMIT, tmp_path, [variant], tmp_path / "cache", Limits(60, 60, 60), 1)
     assert [(item.variant, item.error) for item in found.builds] == [(variant, None)]
     assert Path(found.builds[0].cubin).is_file()

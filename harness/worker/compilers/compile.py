@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fmha.harness.errors import UserError
 from fmha.harness.judge.case import parse_case
-from fmha.harness.worker.subjects.declared import load_kernel, told
+from fmha.harness.worker.subjects.loading import load_kernel, told
 
 
 def main(where: str, name: str, case: str, arch: str, out: str) -> int:

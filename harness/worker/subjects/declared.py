@@ -1,6 +1,6 @@
-"""Kernels of one's own through the worker: found by the name that matrix.yaml has, built, launched and measured.
+"""Kernels of one's own through the worker: built, launched and measured, in the same steps as the attention kernels.
 
-What fmha.harness.worker.subjects.kernel declares is carried out here, in the same steps as for the attention kernels.
+What fmha.harness.worker.subjects.kernel declares is asked of the adapter's processes (adapter.py) and carried out here.
 """
 
 from __future__ import annotations
@@ -21,43 +21,16 @@ from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Case
 from fmha.harness.judge.oracle.measure import general
 from fmha.harness.kernel_side.launch import sum_of
-from fmha.harness.worker.subjects.callable_kernel import CallableKernel
-from fmha.harness.worker.subjects.kernel import (
-    DTYPES,
-    Argument,
-    Build,
-    Kernel,
-    Launch,
-    Output,
-    Struct,
-    TensorMap,
-    from_bf16,
-    module_at,
-)
+from fmha.harness.worker.subjects.adapter import Adapter
+from fmha.harness.worker.subjects.adapter_process import AdapterError
+from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
+from fmha.harness.worker.subjects.frames import Arrays
+from fmha.harness.worker.subjects.kernel import DTYPES, Build, Output, TensorMap, from_bf16
 from fmha.harness.worker.timing import time_both, time_build
 
 # By size: a quiet NaN with a payload that no arithmetic makes, or an integer that nothing computes.
 POISON: Final = {2: 0x7FED, 4: 0x7FEDBEEF, 8: 0x7FFDBEEFDEADBEEF}
 MOST_TOLD: Final = 48  # characters
-Arrays = Mapping[str, NDArray[Any]]
-
-
-def load_kernel(root: Path, where: str) -> Kernel:
-    """The kernel `FILE.py:NAME` below `root`. UserError, with the line where there is one, when there is none."""
-    file, colon, name = where.rpartition(":")
-    path = root / file
-    if not colon or not path.is_file():
-        raise UserError(f"{where}: no such file", where=str(root), next_step="name it FILE.py:CLASS")
-    try:
-        made = getattr(module_at(path), name)()
-    except Exception as error:
-        raise UserError(f"{name} cannot be made: {told(error, path)}", where=file) from error
-    if not isinstance(made, Kernel) or not all(hasattr(made, needed) for needed in ("source", "fields")):
-        raise UserError(f"{name} is no fmha.Kernel with a source and fields", where=file)
-    if not isinstance(made, CallableKernel) and not (root / made.source).is_file():
-        raise UserError(f"{name}.source: there is no {made.source}", where=file)
-    made.root = root
-    return made
 
 
 def _told_apart(built: Build) -> str:
@@ -71,15 +44,6 @@ def _told_apart(built: Build) -> str:
     return f"_{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 
 
-def told(error: BaseException, path: Path) -> str:
-    """What went wrong in the user's file, and in which line of it."""
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(path) else line
-        trace = trace.tb_next
-    return f"{type(error).__name__}: {error}" + (f" ({path.name}:{line})" if line else "")
-
-
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What the device left, by the outputs' names."""
@@ -91,61 +55,59 @@ class Ran:
 class Declared:
     """One kernel of one's own."""
 
-    def __init__(self, name: str, kernel: Kernel, where: str) -> None:
-        """`where` is FILE.py:CLASS, as matrix.yaml has it."""
-        self._where = where
-        self._name = name
-        self._kernel = kernel
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._name = adapter.name
 
     def built_in(self, tree: Path) -> None:
-        self._kernel.root = tree
+        self._adapter.built_in(tree)
 
     def variant_for(self, case: Case, arch: str) -> Variant | str:
-        kernel = self._kernel
+        adapter, said = self._adapter, self._adapter.description
         if refused := self._refusal(arch):
             return refused
-        file = self._where.rpartition(":")[0]
+        for source in (said.source, *said.sources):
+            try:
+                within(adapter.tree, source)
+            except ValueError as error:
+                raise UserError(str(error), where=str(adapter.tree)) from error
         try:
-            built = kernel.build(case, arch)
-        except Exception as error:
-            raise UserError(f"build of {case.id}: {told(error, kernel.root / file)}", where=file) from error
-        own = type(kernel).compile is not Kernel.compile
+            built = adapter.build(case, arch)
+        except AdapterError as error:
+            raise UserError(f"build of {case.id}: {error.what}", where=adapter.file) from error
         defines = tuple((name, str(value)) for name, value in built.defines.items())
         return Variant(
             name=f"{self._name}_{arch.replace('_', '')}{_told_apart(built)}",
             arch=arch,
-            source=kernel.source,
+            source=said.source,
             entry=built.entry,
             head_dim=None,
             p_path=None,
             shape=LaunchShape(0, 0, 0, 0, built.shared_bytes),
             defines=defines,
-            flags=kernel.flags,
-            sources=tuple(dict.fromkeys((kernel.source, *kernel.sources, *([file] if own else [])))),
-            compiler=f"{self._where} {self._name}" if own else "",
-            example=case.id if own else "",
+            flags=said.flags,
+            sources=tuple(dict.fromkeys((said.source, *said.sources, *([adapter.file] if said.compiles else [])))),
+            compiler=f"{adapter.where} {self._name}" if said.compiles else "",
+            example=case.id if said.compiles else "",
             others=built.others,
         )
 
     def _refusal(self, arch: str) -> str | None:
-        archs = self._kernel.archs
+        archs = self._adapter.description.archs
         return f"{self._name} is for {', '.join(archs)}, not for {arch}" if archs and arch not in archs else None
 
     def inputs(self, seed: int, case: Case) -> Arrays:
         """They depend on the seed and the case's name alone."""
-        digest = hashlib.sha256(f"{seed}/{case.id}".encode()).digest()
-        generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
-        return self._kernel.inputs(case, generator)
+        return self._adapter.inputs(seed, case)
 
     def reference(self, case: Case, inputs: Arrays) -> Arrays:
-        wanted = self._kernel.reference(case, inputs)
-        return {name: np.asarray(array, dtype=np.float64) for name, array in wanted.items()}
+        return self._adapter.reference(case, inputs)
 
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> Ran:
         """Every element of every output holds poison before the first launch."""
-        outputs = self._kernel.outputs(case)
+        outputs = self._adapter.outputs(case)
         addresses = self._placed(device, case, inputs)
-        reports = [self._launch(device, module, variant, item, addresses) for item in self._kernel.launches(case)]
+        reports = [self._launch(device, module, variant, item, addresses) for item in self._adapter.launches(case)]
         arrays = {}
         for name, output in outputs.items():
             kind = DTYPES[output.dtype]
@@ -155,7 +117,7 @@ class Declared:
 
     def measure(self, case: Case, ran: Ran, expected: Arrays) -> Measurement:
         """The worst of all outputs, each compared by itself."""
-        outputs = self._kernel.outputs(case)
+        outputs = self._adapter.outputs(case)
         if expected.keys() != outputs.keys():
             raise ValueError(f"reference gives {', '.join(expected)}; the outputs are {', '.join(outputs)}")
         digest = hashlib.sha256()
@@ -193,13 +155,13 @@ class Declared:
     def _work(
         self, device: Device, module: LoadedModule, variant: Variant, case: Case, addresses: Mapping[str, int]
     ) -> Callable[[], object]:
-        launches = self._kernel.launches(case)
+        launches = self._adapter.launches(case)
         return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
 
     def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:
         """Addresses of the inputs, and of outputs and scratch that are full of poison."""
         written: dict[str, Output] = {}
-        for what, buffers in (("an output", self._kernel.outputs(case)), ("scratch", self._kernel.scratch(case))):
+        for what, buffers in (("an output", self._adapter.outputs(case)), ("scratch", self._adapter.scratch(case))):
             if both := buffers.keys() & (inputs.keys() | written.keys()):
                 raise ValueError(f"{min(both)} is {what}, and something else: give what is both two names, and copy")
             written |= buffers
@@ -229,12 +191,10 @@ def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
     return address
 
 
-def _packed(device: Device, argument: Argument, addresses: Mapping[str, int]) -> bytes:
-    if isinstance(argument, np.generic):
-        return argument.tobytes()
+def _packed(device: Device, argument: Plain | Packed, addresses: Mapping[str, int]) -> bytes:
     if isinstance(argument, bytes):
         return argument
-    if isinstance(argument, Struct):
+    if isinstance(argument, Packed):
         return _struct(device, argument, addresses)
     if isinstance(argument, TensorMap):
         item = argument
@@ -243,12 +203,10 @@ def _packed(device: Device, argument: Argument, addresses: Mapping[str, int]) ->
         return device.encode_tensor_map(
             TensorMapSpec(item.dtype, address, item.global_dim, item.global_strides, item.box_dim, ones, item.swizzle)
         )
-    if isinstance(argument, str):
-        return struct.pack("<Q", _address(argument, addresses))
-    return struct.pack("<f", argument) if isinstance(argument, float) else struct.pack("<i", argument)
+    return struct.pack("<Q", _address(argument, addresses))
 
 
-def _struct(device: Device, argument: Struct, addresses: Mapping[str, int]) -> bytes:
+def _struct(device: Device, argument: Packed, addresses: Mapping[str, int]) -> bytes:
     made, end = bytearray(argument.size), 0
     for offset, item in sorted(argument.at.items()):
         data = _packed(device, item, addresses)

@@ -169,6 +169,7 @@ class Peer:
         raise UntimedError(f"{self._name} is no commit's")
 
     def timed_alone(self, device: Device, build: BuildResult, cell: PeerCell, inputs: Inputs) -> Timed:
+        from fmha.harness.worker.subjects.calls import batch_of_calls
         from fmha.harness.worker.timing import time_alone
 
         return time_alone(device, partial(batch_of_calls, self._call(device, cell, inputs)))
@@ -189,32 +190,6 @@ class Peer:
         k = tensor(inputs.k)
         v = k if inputs.v is None else tensor(inputs.v)
         return maker.make(cell.of, Tensors(tensor(inputs.q), k, v, inputs.scale))
-
-
-def batch_of_calls(call: Call, times: int) -> Callable[[], float]:
-    """So many calls as a CUDA graph of torch's: seconds on the GPU, as our own launches are timed."""
-    import torch
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(times):
-            call()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-
-    def replay() -> float:
-        events[0].record()
-        graph.replay()
-        events[1].record()
-        events[1].synchronize()
-        return float(events[0].elapsed_time(events[1])) * 1e-3
-
-    return replay
 
 
 def every_peer() -> dict[str, Peer]:

@@ -1,0 +1,199 @@
+"""A kernel of one's own as the judge sees it: an adapter in processes of its own, asked for plain data.
+
+What judges (fields, inputs, reference, outputs) is answered by one process. What is of the kernel is answered by
+another wherever more than the adapter runs there: a callable, sources in Python as those of Triton are, or another
+commit's. Neither sees the measure or a gate.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fmha.harness.judge.case import Case, Field
+from fmha.harness.worker.subjects.adapter_process import AdapterProcess
+from fmha.harness.worker.subjects.frames import Arrays
+
+if TYPE_CHECKING:
+    from fmha.harness.worker.subjects.answers import Description, Launch
+    from fmha.harness.worker.subjects.kernel import Build, Output
+
+
+T = TypeVar("T")
+
+
+class Adapter:
+    """The adapter `where`, FILE.py:CLASS below `root`, of the kernel that matrix.yaml calls `name`.
+
+    No process is started before one is asked. Raises AdapterError for what goes wrong in the adapter.
+    """
+
+    def __init__(
+        self, root: Path, where: str, name: str, *, tree: Path | None = None, limit_seconds: float | None = None
+    ) -> None:
+        """The kernel's sources are below `tree`, or below `root` too. An answer takes `limit_seconds` at most; None
+        where whoever asks is watched by somebody else."""
+        self.where = where
+        self.name = name
+        self.tree = tree or root
+        self._root = root
+        self._limit = limit_seconds
+        self._judging = self._process(root)
+        self._of_kernel: AdapterProcess | None = None  # of its own
+        self._on_gpu = False
+        self._drawn: tuple[int, Case, Arrays] | None = None
+
+    @property
+    def file(self) -> str:
+        return self.where.rpartition(":")[0]
+
+    def built_in(self, tree: Path) -> None:
+        """The kernel's sources are below `tree` from now on, wherever the adapter is."""
+        if tree != self.tree:
+            self.tree = tree
+            self.close_kernel()
+
+    def start(self) -> None:
+        """Begins what takes a moment, without waiting for it."""
+        self._judging.start()
+        if self.tree != self._root:
+            self._kernel_side().start()
+
+    @functools.cached_property
+    def description(self) -> Description:
+        self._judging.start()
+        from fmha.harness.worker.subjects import answers  # while it starts
+
+        said = self._judging.begin()
+        found = _checked(self._judging, "begin", lambda: answers.description(said, self._root))
+        if not found.plain and not found.called:
+            self._of_kernel = self._process(self.tree)
+            self._of_kernel.start()
+        return found
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.description.fields
+
+    def fault(self, case: Case) -> str | None:
+        """Why no such case can be run; None for a legal one."""
+        return self.faults([case])[0]
+
+    def faults(self, cases: Sequence[Case]) -> list[str | None]:
+        if not self.description.faults or not cases:
+            return [None] * len(cases)
+        from fmha.harness.worker.subjects import answers
+
+        said, _ = self._judging.ask("faults", {"cases": [_said(case) for case in cases]})
+        return _checked(self._judging, "faults", lambda: answers.faults(said["faults"], len(cases)))
+
+    def build(self, case: Case, arch: str) -> Build:
+        from fmha.harness.worker.subjects import answers
+
+        process = self._kernel_side()
+        said, _ = process.ask("build", {"case": _said(case), "arch": arch})
+        return _checked(process, "build", lambda: answers.build(said["build"]))
+
+    def inputs(self, seed: int, case: Case) -> Arrays:
+        """They depend on the seed and the case's name alone."""
+        _, arrays = self._judging.ask("inputs", {"case": _said(case), "seed": seed})
+        self._drawn = (seed, case, arrays)
+        return arrays
+
+    def reference(self, case: Case, inputs: Arrays) -> Arrays:
+        """In float64, from `inputs`: those that were drawn last are at hand there."""
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None and drawn[1] == case and drawn[2] is inputs:
+            _, arrays = self._judging.ask("reference", {"case": _said(case), "seed": drawn[0]})
+        else:
+            _, arrays = self._judging.ask("reference", {"case": _said(case)}, inputs)
+        for name, array in arrays.items():
+            if array.dtype.str[1:] != "f8":
+                raise self._judging.odd("reference", f"{name} is of {array.dtype}, not of float64")
+        return arrays
+
+    def outputs(self, case: Case) -> Mapping[str, Output]:
+        return self._buffers("outputs", case)
+
+    def scratch(self, case: Case) -> Mapping[str, Output]:
+        return self._buffers("scratch", case)
+
+    def launches(self, case: Case) -> Sequence[Launch]:
+        from fmha.harness.worker.subjects import answers
+
+        process = self._kernel_side()
+        said, _ = process.ask("launches", {"case": _said(case)})
+        return _checked(process, "launches", lambda: answers.launches(said["launches"]))
+
+    def call(self, case: Case, device: str, inputs: Arrays) -> tuple[Mapping[str, Any], Arrays]:
+        """What a callable returns over `inputs` on torch's `device`: torch's names of the types, and the arrays. Raises
+        RefusedError where it cannot be called."""
+        process = self._kernel_side(gpu=device == "cuda")
+        said, arrays = process.ask("call", {"case": _said(case), "device": device}, inputs)
+        kinds = _checked(process, "call", lambda: dict(said["kinds"]))
+        if kinds.keys() != arrays.keys():
+            raise process.odd("call", "its arrays are not those that it names")
+        return kinds, arrays
+
+    def prepare(self, case: Case, device: str, inputs: Arrays) -> None:
+        """What `batch` calls from now on, until `release`. Raises RefusedError."""
+        self._kernel_side(gpu=device == "cuda").ask("prepare", {"case": _said(case), "device": device}, inputs)
+
+    def batch(self, times: int) -> Callable[[], float]:
+        """So many calls, in the call's own process: what makes them, and says how many seconds they took there."""
+        from fmha.harness.worker.subjects import answers
+
+        process = self._kernel_side(gpu=self._on_gpu)
+        made, _ = process.ask("batch", {"times": times})
+
+        def replay() -> float:
+            begun = time.monotonic()
+            said, _ = process.ask("replay", {"batch": made["batch"]})
+            most = time.monotonic() - begun
+            return _checked(process, "replay", lambda: answers.seconds(said["seconds"], most))
+
+        return replay
+
+    def release(self) -> None:
+        self._kernel_side(gpu=self._on_gpu).ask("release", {})
+
+    def close_kernel(self) -> None:
+        if self._of_kernel is not None:
+            self._of_kernel.close()
+        self._of_kernel = None
+
+    def close(self) -> None:
+        self._judging.close()
+        self.close_kernel()
+
+    def _buffers(self, what: str, case: Case) -> Mapping[str, Output]:
+        from fmha.harness.worker.subjects import answers
+
+        said, _ = self._judging.ask(what, {"case": _said(case)})
+        return _checked(self._judging, what, lambda: answers.buffers(said["buffers"], what))
+
+    def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
+        if self.tree == self._root and self.description.plain:
+            return self._judging
+        if self._of_kernel is None or (gpu and not self._on_gpu):
+            self.close_kernel()
+            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu), gpu
+        return self._of_kernel
+
+    def _process(self, tree: Path, *, gpu: bool = False) -> AdapterProcess:
+        return AdapterProcess(self._root, self.where, self.name, tree, gpu=gpu, limit_seconds=self._limit)
+
+
+def _checked(process: AdapterProcess, what: str, read: Callable[[], T]) -> T:
+    """What `read` makes of an answer that is none yet."""
+    try:
+        return read()
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise process.odd(what, error) from error
+
+
+def _said(case: Case) -> dict[str, Any]:
+    return {"kernel": case.kernel, "id": case.id, "values": [list(pair) for pair in case.values]}
