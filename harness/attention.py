@@ -39,6 +39,7 @@ from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_
 from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 
@@ -656,7 +657,7 @@ def _artifact(variant: Variant, kind: Literal["ptx", "cubin"]) -> Path:
         raise InfrastructureError(
             f"has no {variant.source}", where=str(root), next_step="run from a checkout, where the kernels' sources are"
         )
-    (result,) = build_variants(root, [variant], root / ".fmha" / "cache", BUILD_SECONDS, 1, lambda _: None)
+    (result,) = build_variants(root, [variant], builds_folder(), BUILD_SECONDS, 1, lambda _: None)
     if result.error is not None:
         raise InfrastructureError(f"{variant.name} does not build: {result.error}")
     return Path(result.ptx if kind == "ptx" else result.cubin)

@@ -18,6 +18,7 @@ from fmha.harness.hosts.side import side_variant
 from fmha.harness.judge.identity import installed_root
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import run_worker
 
@@ -25,7 +26,7 @@ KEPT_RUNS = 20
 
 
 class EmulatorHost:
-    """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
+    """Builds into the cache of this account, and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
 
     device = "emulator"
     exact = False
@@ -65,7 +66,7 @@ class EmulatorHost:
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))
-        cache = self._root / ".fmha" / "cache"
+        cache = builds_folder()
         return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:

@@ -19,6 +19,7 @@ from fmha.harness.kernel_side.launch import Call
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.place import builds_folder
 
 BUILD_SECONDS: Final = 600
 # How far a modelled time may be off, for who sees it without docs/understand/timing.md.
@@ -130,7 +131,7 @@ def modelled(
             raise UserError(found, where=item.id)
         chosen.append((item, *found))
     variants = tuple(dict.fromkeys(variant for *_, variant in chosen))
-    built = {b.variant.name: b for b in build_variants(root, variants, root / ".fmha" / "cache", BUILD_SECONDS, 2, say)}
+    built = {b.variant.name: b for b in build_variants(root, variants, builds_folder(), BUILD_SECONDS, 2, say)}
     for item, call, variant in chosen:
         result = built[variant.name]
         if result.error:
