@@ -29,7 +29,7 @@ WORSE = edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")  # LSE in base 2
 
 
 @pytest.fixture(scope="module")
-def project(repository: Path, lend_builds: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels, judge and a baseline, committed on main."""
     root = tmp_path_factory.mktemp("project")
     for name in ("kernel", "fmha", "harness", "emulator"):
@@ -44,7 +44,6 @@ def project(repository: Path, lend_builds: Callable[[Path], None], tmp_path_fact
     git(root, "init", "-q", "-b", "main")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "start")
-    lend_builds(root)
     for arguments in (("run-matrix",), ("baseline", "accept", "latest", "--why", "the start", "--seeds", "10")):
         ran = fmha(root, *arguments, "--quiet")
         assert ran.returncode == 0, ran.stdout + ran.stderr

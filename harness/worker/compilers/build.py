@@ -60,12 +60,13 @@ def build_variants(
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
+    nvcc = find_nvcc()
     folder = own_folder(cache_dir, root)
     hashes = Hashes(folder)
     task = Task(
         root,
         folder,
-        toolchain(find_nvcc(), hashes),
+        toolchain(nvcc, hashes),
         hashes,
         {variant.sources: hash_sources(root, variant.sources) for variant in variants},
         flags_of or _own_flags,

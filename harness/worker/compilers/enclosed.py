@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fmha.harness.isolate import Grant, enclose
@@ -28,6 +28,7 @@ MOST_SAID = 64 << 20
 # NVCC_APPEND_FLAGS, CPATH and GCC_EXEC_PREFIX among them.
 _GIVEN = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_", "PYTHONPATH", "PYTHONHOME", "CUDA_", "TRITON_", "CUTE_")
 _OF_NO_BUILD = ("PATH", "LC_", "LANG", "CUDA_VISIBLE_DEVICES", "CUDA_CACHE_", "TRITON_CACHE_DIR")
+_SCRATCH = ("TMPDIR", "HOME", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")  # what compilers keep for themselves goes too
 _INCLUDES = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path=", "--system-include=")
 # What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
 _KILLED = re.compile(
@@ -72,14 +73,16 @@ class Enclosed:
         """Runs a compiler in the root, so that relative paths are the same on every machine; BuildError unless it
         succeeds."""
         grant = Grant(read=(self.root, *self.read), write=(self.scratch,))
-        given = environment() | {"TMPDIR": str(self.scratch), "HOME": str(self.scratch), "LC_ALL": "C"}
+        given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C"}
         inside, variables = enclose(command, grant, cwd=self.root, environment=given)
-        completed = run_group(
-            inside,
-            cwd=self.root,
-            limit_seconds=max(0.0, self.deadline - time.monotonic()),
-            env=variables,
-            cancel=self.cancel,
+        completed = _by_signal(
+            run_group(
+                inside,
+                cwd=self.root,
+                limit_seconds=max(0.0, self.deadline - time.monotonic()),
+                env=variables,
+                cancel=self.cancel,
+            )
         )
         if completed.timed_out:
             raise BuildError(
@@ -100,6 +103,12 @@ class Enclosed:
         if reason := next((text for text in _NO_SPACE if text in said), None):
             return OSError(errno.ENOSPC, reason)
         return BuildError(_explain(completed))
+
+
+def _by_signal(completed: Completed) -> Completed:
+    """A sandbox ends with 128 and the number where a signal ended what runs in it, as a shell does."""
+    ended = completed.returncode - 128
+    return replace(completed, returncode=-ended) if 0 < ended < signal.NSIG else completed
 
 
 def _explain(completed: Completed) -> str:

@@ -1,8 +1,8 @@
 """Runs a module and writes down what its process has read: `python -m fmha.harness.worker.compilers.reads LIST MODULE`.
 
-What follows are the module's arguments. LIST is a file of JSON: `read`, the files that were opened, loaded or started, or that were not there when they were to
-be; `modules`, the file of each module by its name; `path`, where modules are looked for. A process that is started,
-such as an assembler, is named, but what it reads is not.
+What follows are the module's arguments. LIST is a file of JSON: `read`, the files that were opened, loaded or started,
+or that were not there when they were to be; `modules`, the file of each module by its name; `path`, where modules are
+looked for. A process that is started, such as an assembler, is named, but what it reads is not.
 """
 
 from __future__ import annotations

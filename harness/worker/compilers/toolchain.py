@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc
+from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError
 from fmha.harness.worker.process import run_group
 
 _SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
@@ -34,7 +34,10 @@ class Toolchain:
 def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
     """What `nvcc` says that it would start. Of one that does not say it, its own file alone is known."""
     asked = [str(nvcc.path), "--dryrun", "-E", "-x", "cu", "/dev/null"]
-    said = run_group(asked, cwd=Path("/"), limit_seconds=QUERY_SECONDS, env=os.environ | {"LC_ALL": "C"}).output
+    answer = run_group(asked, cwd=Path("/"), limit_seconds=QUERY_SECONDS, env=os.environ | {"LC_ALL": "C"})
+    if answer.timed_out:
+        raise NvccError(f"does not answer --dryrun in {QUERY_SECONDS:.0f} s", where=str(nvcc.path))
+    said = answer.output
     settings = dict(_SETTING.findall(said))
     programs = [nvcc.path.absolute(), nvcc.path.resolve()]
     roots = [nvcc.path.absolute().parent, nvcc.path.resolve().parent]
