@@ -26,7 +26,7 @@ KEPT_RUNS = 20
 
 
 class EmulatorHost:
-    """Builds into the cache of this account, and runs in `.fmha/runs` of the checkout, where the newest folders stay."""
+    """Builds into the cache of this account, and runs in `.fmha/runs` of the checkout, where the newest stay."""
 
     device = "emulator"
     exact = False
