@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fmha.harness import project
+from fmha.harness import account, project
 from fmha.harness.arguments import (
     STORED,
     Arguments,
@@ -39,7 +39,6 @@ from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_
 from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 
@@ -657,7 +656,7 @@ def _artifact(variant: Variant, kind: Literal["ptx", "cubin"]) -> Path:
         raise InfrastructureError(
             f"has no {variant.source}", where=str(root), next_step="run from a checkout, where the kernels' sources are"
         )
-    (result,) = build_variants(root, [variant], builds_folder(), BUILD_SECONDS, 1, lambda _: None)
+    (result,) = build_variants(root, [variant], account.folder("builds"), BUILD_SECONDS, 1, lambda _: None)
     if result.error is not None:
         raise InfrastructureError(f"{variant.name} does not build: {result.error}")
     return Path(result.ptx if kind == "ptx" else result.cubin)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fmha.harness import isolate
+from fmha.harness import account, isolate
 from fmha.harness.config import HostSettings, Limits
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.hosts.base import HostFacts, Order
@@ -18,7 +18,6 @@ from fmha.harness.hosts.side import side_variant
 from fmha.harness.judge.identity import installed_root
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import run_worker
 
@@ -66,7 +65,7 @@ class EmulatorHost:
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))
-        cache = builds_folder()
+        cache = account.folder("builds")
         return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:

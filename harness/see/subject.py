@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from fmha.emulator.device import Schedule
-from fmha.harness import config
+from fmha.harness import account, config
 from fmha.harness.contract.protocol import BuildResult, Resources
 from fmha.harness.emulate import read_launch_file
 from fmha.harness.emulate.launch import look_at
@@ -20,7 +20,6 @@ from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices.emulator import Around, EmulatorDevice
 from fmha.harness.worker.run import run_attention
 
@@ -61,7 +60,7 @@ def of_configuration(
     except ValueError as error:
         raise UserError(f"{name}: {error}", next_step="docs/use/matrix.md explains names") from error
     matrix = config.load(root)
-    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or builds_folder())
+    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or account.folder("builds"))
     chosen, schedule_seed = _schedule(schedule)
     inputs = make_inputs(matrix.seed if seed is None else seed, configuration)
 

@@ -25,12 +25,12 @@ from pathlib import Path
 
 from fmha.emulator.bench import describe_host
 from fmha.emulator.device import MMA_SUMS, Device, MmaSums
+from fmha.harness import account
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_pages
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.run import run_attention
 from tests.emulator.thirdparty.running import NAMES, execute
@@ -91,7 +91,7 @@ def _cost_of(stats: Mapping[str, float]) -> Cost:
 
 
 def print_kernels(repeat: int, sums: MmaSums) -> None:
-    cache = builds_folder()
+    cache = account.folder("builds")
     builds = build_variants(ROOT, VARIANTS, cache, 600, len(os.sched_getaffinity(0)), lambda _: None)
     print(f"\n{ROWS} rows x {KEYS} keys: ms a CTA, ns a warp instruction, rest; {CTAS} CTAs on one and two threads: ms")
     print(f"{'kernel':22} {'checks on':>21} {'off':>21} {'1 thread':>10} {'2 threads':>10}")

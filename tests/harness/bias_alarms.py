@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.config import Matrix, load
 from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
 from fmha.harness.judge.gate import BIASES, Judgement, judge
@@ -34,7 +35,6 @@ from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
 
 AT_ONCE = 10  # seeds; what a worker measures of one configuration stays below the limit of time
@@ -108,7 +108,7 @@ def _built(options: argparse.Namespace) -> tuple[Matrix, dict[Configuration, Bui
             chosen[item] = variant
     variants = list(dict.fromkeys(chosen.values()))
     jobs = os.cpu_count() or 1
-    builds = build_variants(Path.cwd(), variants, builds_folder(), BUILD_SECONDS, jobs, lambda line: None)
+    builds = build_variants(Path.cwd(), variants, account.folder("builds"), BUILD_SECONDS, jobs, lambda line: None)
     by_name = {build.variant.name: build for build in builds}
     return matrix, {item: by_name[variant.name] for item, variant in chosen.items()}
 

@@ -51,7 +51,7 @@ print(result.error)
 @pytest.fixture
 def fake_nvcc(tmp_path, monkeypatch):
     """Installs a shell script as the compiler. It may append `pid N` lines to the file `pids`, where it is
-        not enclosed: in a sandbox it has neither that file nor these numbers."""
+    not enclosed: in a sandbox it has neither that file nor these numbers."""
 
     def install(body):
         path = tmp_path / "nvcc"

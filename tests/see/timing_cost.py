@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 from fmha.emulator.timing.architecture import NAMES, architecture
+from fmha.harness import account
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.place import builds_folder
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.run import run_attention
 
@@ -29,7 +29,7 @@ def main() -> None:
         arch = architecture(gpu).arch
         variant = variant_for(CASE, arch)
         assert not isinstance(variant, str), variant
-        (built,) = build_variants(ROOT, [variant], builds_folder(), 300.0, 1, lambda _: None)
+        (built,) = build_variants(ROOT, [variant], account.folder("builds"), 300.0, 1, lambda _: None)
         inputs = make_inputs(0, CASE)
         took: dict[bool, list[float]] = {False: [], True: []}
         for timed in (False, True) * TIMES:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fmha.harness.contract.protocol import BuildResult, Resources, Variant
+from fmha.harness.isolate import VARIABLE
 from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
@@ -156,7 +157,7 @@ def _asked(task: Task, variant: Variant) -> str:
     facts: list[Any] = [RECIPE, *asked_for(task, variant, deciding())]
     if variant.compiler:
         facts += [sys.version, os.environ.get("PATH", "")]
-        facts += [hash_sources(task.root, (".",))] if os.environ.get("FMHA_ISOLATION") == "require" else []
+        facts += [hash_sources(task.root, (".",))] if os.environ.get(VARIABLE) == "require" else []
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

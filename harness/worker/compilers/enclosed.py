@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fmha.harness.isolate import Grant, enclose
+from fmha.harness.isolate import VARIABLE, Grant, enclose
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.process import Completed, describe_exit, run_group
 
@@ -145,7 +145,7 @@ def granted(root: Path, flags: Sequence[str]) -> tuple[Path, ...]:
             continue
         if _of_the_system(path) or not path.exists():
             continue
-        if os.environ.get("FMHA_ISOLATION") == "require" or _private(path):
+        if os.environ.get(VARIABLE) == "require" or _private(path):
             raise BuildError(
                 f"error: -I {folder} lies outside the repository, and compilers may not read it here: the owner of this"
                 f" machine grants it with {READ}={path}"

@@ -47,12 +47,11 @@ def made_of(
     """The inputs of a build in `root` that has `read` these files, and looks for includes in the folders `search`,
     beside the folder of the file that includes; None where nothing is included. `missing` were not there either."""
     base = str(root)
-    label = lambda path: os.path.relpath(path, base) if path.startswith(base + "/") else path  # noqa: E731
     files: dict[str, str] = {}
     vain = set(missing)
     for path in dict.fromkeys(read):
         if digest := hashes.of(os.path.join(base, path)):
-            files[label(path)] = digest
+            files[_label(base, path)] = digest
         else:
             vain.add(path)
     folders: tuple[str, ...] = ()
@@ -62,16 +61,20 @@ def made_of(
     for folder in folders:
         for name in asked:
             if digest := hashes.of(os.path.join(base, folder, name)):
-                files[label(os.path.join(folder, name))] = digest
+                files[_label(base, os.path.join(folder, name))] = digest
     names = {*asked, *_names(files, folders)}
     absent: dict[str, set[str]] = {}
     for path in (*vain, *(os.path.join(folder, name) for folder in folders for name in names)):
         if gap := _gap(base, path, hashes):
-            absent.setdefault(label(gap[0]), set()).add(gap[1])
+            absent.setdefault(_label(base, gap[0]), set()).add(gap[1])
     return Inputs(
         {path: files[path] for path in sorted(files, key=os.path.isabs)},  # those that change come first
         {folder: sorted(found) for folder, found in sorted(absent.items())},
     )
+
+
+def _label(base: str, path: str) -> str:
+    return os.path.relpath(path, base) if path.startswith(base + "/") else path
 
 
 def _names(files: Iterable[str], folders: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where what has been compiled is kept: a folder of this account, outside of every tree that is judged."""
+"""The folder of a build cache: this account's, and outside of the tree that is judged."""
 
 from __future__ import annotations
 
@@ -6,19 +6,10 @@ import os
 import stat
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.worker.compilers.cache import CacheError, cache_error
 
-CHOSEN = "FMHA_CACHE"  # the environment variable that names another folder
-_BUILDS = "builds"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-def builds_folder() -> Path:
-    """Below $FMHA_CACHE, else $XDG_CACHE_HOME/fmha, else ~/.cache/fmha. It need not exist."""
-    if chosen := os.environ.get(CHOSEN):
-        return Path(chosen).absolute() / _BUILDS
-    caches = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(caches) if os.path.isabs(caches) else Path.home() / ".cache") / "fmha" / _BUILDS
 
 
 def own_folder(folder: Path, root: Path) -> Path:
@@ -39,5 +30,5 @@ def own_folder(folder: Path, root: Path) -> Path:
     return folder
 
 
-def _refused(folder: Path, why: str, step: str = f"set {CHOSEN} to a folder of this account") -> CacheError:
+def _refused(folder: Path, why: str, step: str = f"set {account.VARIABLE} to a folder of this account") -> CacheError:
     return CacheError(f"the build cache {why}", where=str(folder), next_step=step)

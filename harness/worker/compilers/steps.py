@@ -98,8 +98,8 @@ def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs 
         inputs = Inputs({variant.source: task.hashes.of(str(task.root / variant.source))})
     else:
         flags = task.flags_of(variant)[0]
-        listing = ("-MD", "-MF", str(how.scratch / "read.d")) if repeatable(flags) else ()
-        command = [str(task.toolchain.nvcc.path), *flags, *listing, "-ptx", "-o", str(target), variant.source]
+        wanted = ("-MD", "-MF", str(how.scratch / "read.d")) if repeatable(flags) else ()
+        command = [str(task.toolchain.nvcc.path), *flags, *wanted, "-ptx", "-o", str(target), variant.source]
         said = how.run(command).output
     try:
         text = taken(target, "nvcc wrote no PTX").decode("utf-8")

@@ -28,7 +28,7 @@ class Toolchain:
 
     nvcc: Nvcc
     digest: str  # of the programs' contents
-    roots: tuple[Path, ...]  # folders that hold them
+    roots: tuple[Path, ...]  # files and folders that hold them
 
 
 def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
@@ -40,7 +40,7 @@ def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
     said = answer.output
     settings = dict(_SETTING.findall(said))
     programs = [nvcc.path.absolute(), nvcc.path.resolve()]
-    roots = [nvcc.path.absolute().parent, nvcc.path.resolve().parent]
+    roots = [nvcc.path.absolute(), nvcc.path.resolve()]
     if top := settings.get("TOP"):
         kit = Path(top).resolve()
         cicc = Path(settings.get("CICC_PATH", kit / "nvvm" / "bin")).resolve()
@@ -51,7 +51,7 @@ def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
         programs += _host_compiler(host[1].strip('"'))
     contents = [(str(path), hashes.of(str(path))) for path in programs]
     digest = hashlib.sha256(json.dumps([nvcc.version, contents]).encode()).hexdigest()
-    return Toolchain(nvcc, digest, tuple(dict.fromkeys(roots)))
+    return Toolchain(nvcc, digest, tuple(dict.fromkeys(path for path in roots if path.exists())))
 
 
 def _host_compiler(name: str) -> list[Path]:
