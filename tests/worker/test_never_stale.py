@@ -300,7 +300,7 @@ PTX = '''
 '''
 """
 OWN = replace(
-    VARIANT, name="own", source="own.py", sources=("own.py",), flags=("-O3",), compiler="own.py:Own own", example="n1"
+    VARIANT, name="own", source="own.py", sources=("own.py",), flags=("-O3",), compiler="own.py:Own own", example="own_n1"
 )
 
 
@@ -323,11 +323,15 @@ def own(tmp_path, monkeypatch):
     return tmp_path / "own"
 
 
+EARLIER = """\
+import sys, types
+part = sys.modules["package.part"] = types.SimpleNamespace(VALUE=430)
+"""
 OTHERS = {
     "a helper module": ("lib/helper.py", "VALUE = 2000\n", 2234),
     "a package of the environment": ("../site-packages/package/part.py", "VALUE = 330\n", 1334),
     "a file of data": ("data.txt", "5\n", 1235),
-    "a module that comes earlier": ("lib/package/part.py", "VALUE = 430\n", 1434),
+    "a package that comes earlier": ("lib/package/__init__.py", EARLIER, 1434),
 }
 
 

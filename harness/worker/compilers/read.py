@@ -26,7 +26,7 @@ _UNLISTED_OF_HOST = (
     "-M", "-fplugin", "-specs", "-wrapper", "-B", "--sysroot", "-isysroot", "-iprefix", "-iwithprefix", "@",
 )  # fmt: skip
 _TO_HOST = ("-Xcompiler", "--compiler-options")
-_UNSTORED = ("/proc/", "/sys/", "/dev/")
+_UNSTORED = ("/proc/", "/sys/")
 Run = Callable[[Sequence[str]], str]
 
 
