@@ -300,7 +300,13 @@ PTX = '''
 '''
 """
 OWN = replace(
-    VARIANT, name="own", source="own.py", sources=("own.py",), flags=("-O3",), compiler="own.py:Own own", example="own_n1"
+    VARIANT,
+    name="own",
+    source="own.py",
+    sources=("own.py",),
+    flags=("-O3",),
+    compiler="own.py:Own own",
+    example="own_n1",
 )
 
 

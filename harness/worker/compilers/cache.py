@@ -11,6 +11,7 @@ import fcntl
 import glob
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -73,18 +74,31 @@ def discard(entry: Path) -> None:
         shutil.rmtree(entry, ignore_errors=True)
 
 
-def trim(cache: Path, most_bytes: int = MOST_BYTES, kept_seconds: float = KEPT_SECONDS) -> None:
-    """Removes entries, those first that were not used for longest, until `most_bytes` are left; none that was used in
-    the last `kept_seconds`, since a run may load it still."""
+def trim(
+    cache: Path,
+    most_bytes: int = MOST_BYTES,
+    kept_seconds: float = KEPT_SECONDS,
+    age_seconds: float = math.inf,
+    *,
+    dry: bool = False,
+) -> dict[Path, int]:
+    """Removes entries that were not used for `age_seconds`, and those first that were not used for longest until
+    `most_bytes` are left. None goes that was used in the last `kept_seconds`, since a run may load it still. Says what
+    went, with its size; `dry` only says."""
+    gone = {}
     with _locked(cache):
         entries = sorted((path for path in cache.glob("*-*-*") if path.is_dir()), key=_used)
         sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in entries}
         total = sum(sizes.values())
         for path in entries:
-            if total <= most_bytes or time.time() - _used(path) < kept_seconds:
-                return
-            shutil.rmtree(path, ignore_errors=True)
+            unused = time.time() - _used(path)
+            if unused < kept_seconds or (total <= most_bytes and unused <= age_seconds):
+                break
+            if not dry:
+                shutil.rmtree(path, ignore_errors=True)
+            gone[path] = sizes[path]
             total -= sizes[path]
+    return gone
 
 
 def _used(entry: Path) -> float:

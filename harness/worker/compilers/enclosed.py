@@ -23,7 +23,6 @@ from fmha.harness.worker.process import Completed, describe_exit, run_group
 
 READ = "FMHA_READ"  # folders beside the tree that compilers may read, separated by colons
 MOST_BYTES = 1 << 30  # of one file that a compiler leaves
-MOST_SAID = 64 << 20
 # Variables that compilers are given, by their beginnings. Others would change a build without showing in its key:
 # NVCC_APPEND_FLAGS, CPATH and GCC_EXEC_PREFIX among them.
 _GIVEN = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_", "PYTHONPATH", "PYTHONHOME", "CUDA_", "TRITON_", "CUTE_")
@@ -125,20 +124,23 @@ def taken(path: Path, missing: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BuildError(missing) from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise BuildError(missing)
         if facts.st_size > MOST_BYTES:
             raise BuildError(f"{path.name} is {facts.st_size} bytes, more than {MOST_BYTES}")
-        return file.read()
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def granted(root: Path, flags: Sequence[str]) -> tuple[Path, ...]:
     """Folders outside `root` that a build may read: those of $FMHA_READ, and those that `flags` include where a sandbox
     is not required, since there the tree is one's own. BuildError for another that `flags` include."""
     listed = tuple(Path(name).resolve() for name in os.environ.get(READ, "").split(os.pathsep) if os.path.isabs(name))
-    found = list(listed)
+    found = [path for path in listed if path.exists()]
     for folder in included(flags):
         path = (root / folder).resolve()
         if path.is_relative_to(root) or any(path.is_relative_to(known) for known in listed):
