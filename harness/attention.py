@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fmha.harness import project
+from fmha.harness import account, project
 from fmha.harness.arguments import (
     STORED,
     Arguments,
@@ -656,7 +656,7 @@ def _artifact(variant: Variant, kind: Literal["ptx", "cubin"]) -> Path:
         raise InfrastructureError(
             f"has no {variant.source}", where=str(root), next_step="run from a checkout, where the kernels' sources are"
         )
-    (result,) = build_variants(root, [variant], root / ".fmha" / "cache", BUILD_SECONDS, 1, lambda _: None)
+    (result,) = build_variants(root, [variant], account.folder("builds"), BUILD_SECONDS, 1, lambda _: None)
     if result.error is not None:
         raise InfrastructureError(f"{variant.name} does not build: {result.error}")
     return Path(result.ptx if kind == "ptx" else result.cubin)

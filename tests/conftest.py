@@ -3,7 +3,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -107,17 +107,11 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
 
 
-@pytest.fixture(scope="session")
-def lend_builds(build_cache: Path) -> Callable[[Path], None]:
-    """Has a project's kernels built there too, those that have other sources or flags beside ours: an entry is named by
-    all that decides its content, so that nothing of ours is compiled twice."""
-
-    def lend(root: Path) -> None:
-        build_cache.mkdir(parents=True, exist_ok=True)
-        (root / ".fmha").mkdir(exist_ok=True)
-        (root / ".fmha" / "cache").symlink_to(build_cache)
-
-    return lend
+@pytest.fixture(scope="session", autouse=True)
+def builds_are_shared(build_cache: Path) -> None:
+    """Every command of every test builds there too: an entry is named by all that decides its content, so that nothing
+    of ours is compiled twice, and nothing is left in the cache of whoever runs the tests."""
+    os.environ["FMHA_CACHE"] = str(build_cache.parent)
 
 
 @pytest.fixture(scope="session")

@@ -12,21 +12,25 @@ from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode
-from fmha.harness.stages.administration import clean
+from fmha.harness.stages.administration import clean, clean_here
 from fmha.harness.stages.places import find_checkout
 
-HELP = """Remove from a host elsewhere what is too old or too much: finished runs with their worktrees first, then
-environments and build caches. A live run is never touched.
+HELP = """Remove what is too old or too much. Without a host: builds of this account on this machine, those first that
+were not used for longest. On a host elsewhere: finished runs with their worktrees first, then environments and build
+caches. A live run is never touched.
 
 \b
-Example:
+Examples:
+  fmha clean --gigabytes 1
   fmha clean --host b200 --days 7 --gigabytes 20 --dry-run
 """
 
 
 def command(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The host.", autocompletion=completion.hosts)],
+    host: Annotated[
+        str | None, typer.Option(help="A host elsewhere; this machine without one.", autocompletion=completion.hosts)
+    ] = None,
     days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
     gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
@@ -35,9 +39,11 @@ def command(
     context.obj.action = partial(_run, host, days, gigabytes, dry, json)
 
 
-def _run(host: str, days: float, gigabytes: float, dry: bool, json: bool) -> ExitCode:
-    place = find_checkout(Path.cwd()).named(host)
-    removed = clean(place, days * 86400, int(gigabytes * 1e9), dry=dry)
+def _run(host: str | None, days: float, gigabytes: float, dry: bool, json: bool) -> ExitCode:
+    much = days * 86400, int(gigabytes * 1e9)
+    removed = (
+        clean_here(*much, dry=dry) if host is None else clean(find_checkout(Path.cwd()).named(host), *much, dry=dry)
+    )
     if json:
         print_json("clean", 1, {"dry_run": dry, "removed": [item.model_dump() for item in removed]})
         return ExitCode.PASS

@@ -358,16 +358,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _worktree(root: Path, tree: Path, commit: str) -> Iterator[Path]:
-    """A worktree with the checkout's build cache; one that a killed bisection left behind is made anew."""
+    """A worktree; one that a killed bisection left behind is made anew."""
     git(root, "worktree", "remove", "--force", "--force", str(tree))
     shutil.rmtree(tree, ignore_errors=True)
     git(root, "worktree", "prune")
     git_text(root, "worktree", "add", "--quiet", "--detach", str(tree), commit, seconds=CHECKOUT_SECONDS)
     try:
-        cache = root / ".fmha" / "cache"
-        cache.mkdir(parents=True, exist_ok=True)
-        (tree / ".fmha").mkdir()
-        (tree / ".fmha" / "cache").symlink_to(cache)
         yield tree
     finally:
         git(root, "worktree", "remove", "--force", "--force", str(tree))

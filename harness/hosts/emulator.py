@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fmha.harness import isolate
+from fmha.harness import account, isolate
 from fmha.harness.config import HostSettings, Limits
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.hosts.base import HostFacts, Order
@@ -25,7 +25,7 @@ KEPT_RUNS = 20
 
 
 class EmulatorHost:
-    """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
+    """Builds into the cache of this account, and runs in `.fmha/runs` of the checkout, where the newest stay."""
 
     device = "emulator"
     exact = False
@@ -65,7 +65,7 @@ class EmulatorHost:
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))
-        cache = self._root / ".fmha" / "cache"
+        cache = account.folder("builds")
         return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:

@@ -70,10 +70,7 @@ def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
     if launch is not None and (a.commit or b.commit):
         raise UserError("a file of PTX is of no commit", next_step="leave @COMMIT out, or name a configuration")
     with tree_of(root, a.commit) as tree_a, tree_of(root, b.commit) as tree_b:
-        subjects = [
-            subject_of(tree, side.name, launch, side.schedule, cache=root / ".fmha" / "cache")
-            for tree, side in ((tree_a, a), (tree_b, b))
-        ]
+        subjects = [subject_of(tree, side.name, launch, side.schedule) for tree, side in ((tree_a, a), (tree_b, b))]
         traces = []
         for subject in subjects:
             recorder = Recorder(TRACE)

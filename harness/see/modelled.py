@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
 from fmha.emulator.timing.timeline import Timeline
+from fmha.harness import account
 from fmha.harness.config import Matrix, parse_filter
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError, UserError
@@ -130,7 +131,7 @@ def modelled(
             raise UserError(found, where=item.id)
         chosen.append((item, *found))
     variants = tuple(dict.fromkeys(variant for *_, variant in chosen))
-    built = {b.variant.name: b for b in build_variants(root, variants, root / ".fmha" / "cache", BUILD_SECONDS, 2, say)}
+    built = {b.variant.name: b for b in build_variants(root, variants, account.folder("builds"), BUILD_SECONDS, 2, say)}
     for item, call, variant in chosen:
         result = built[variant.name]
         if result.error:

@@ -27,7 +27,6 @@ def archived(root: Path, run: str, name: str) -> Iterator[Subject]:
             name,
             schedule=schedule_of(record, wanted),
             seed=record.selection.seed,
-            cache=root / ".fmha" / "cache",
         )
 
 

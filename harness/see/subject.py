@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from fmha.emulator.device import Schedule
-from fmha.harness import config
+from fmha.harness import account, config
 from fmha.harness.contract.protocol import BuildResult, Resources
 from fmha.harness.emulate import read_launch_file
 from fmha.harness.emulate.launch import look_at
@@ -60,7 +60,7 @@ def of_configuration(
     except ValueError as error:
         raise UserError(f"{name}: {error}", next_step="docs/use/matrix.md explains names") from error
     matrix = config.load(root)
-    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or root / ".fmha" / "cache")
+    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or account.folder("builds"))
     chosen, schedule_seed = _schedule(schedule)
     inputs = make_inputs(matrix.seed if seed is None else seed, configuration)
 

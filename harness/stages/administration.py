@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from fmha.harness import account
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.hosts import credentials, remote, ssh
 from fmha.harness.hosts.answers import (
@@ -31,6 +32,7 @@ from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.isolate import IsolationError, isolation
 from fmha.harness.stages.places import Place
 from fmha.harness.supervisor import OF_THE_JOB
+from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 EXAMINATION_SECONDS = 300.0
@@ -105,6 +107,13 @@ def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> li
     request = {"op": "clean", "age_seconds": age_seconds, "size_bytes": size_bytes, "dry": dry}
     answer = remote.ask(place.host, request, CLEANING_SECONDS)
     return _list(Removed, answer.get("cleaned"), place.host.name)
+
+
+def clean_here(age_seconds: float, size_bytes: int, *, dry: bool) -> list[Removed]:
+    """The same of this account's builds on this machine."""
+    folder = account.folder("builds")
+    gone = cache.trim(folder, size_bytes, age_seconds=age_seconds, dry=dry)
+    return [Removed(kind="build", name=path.name, bytes=size) for path, size in gone.items()]
 
 
 def reserve(place: Place, gpu: str | None, seconds: float) -> tuple[str, Reserved]:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +90,10 @@ def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path, lend_builds: Callable[[Path], None]) -> None:
+def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path) -> None:
     """In a clone with the kernel, on the emulator; `make install` is what made the .venv that is lent to it."""
     root = tmp_path / "commit"
     shutil.copytree(repository / "kernel", root / "kernel")
-    lend_builds(root)
     matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
     small = {"small": {"axes": {"head_dim": [64], "t": [32], "s_k": [256]}}}
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix | {"suites": small, "default_suite": "small"}))

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from fmha.emulator.bench import describe_host
 from fmha.emulator.device import MMA_SUMS, Device, MmaSums
+from fmha.harness import account
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import make_inputs
@@ -90,7 +91,7 @@ def _cost_of(stats: Mapping[str, float]) -> Cost:
 
 
 def print_kernels(repeat: int, sums: MmaSums) -> None:
-    cache = ROOT / ".fmha" / "cache"
+    cache = account.folder("builds")
     builds = build_variants(ROOT, VARIANTS, cache, 600, len(os.sched_getaffinity(0)), lambda _: None)
     print(f"\n{ROWS} rows x {KEYS} keys: ms a CTA, ns a warp instruction, rest; {CTAS} CTAs on one and two threads: ms")
     print(f"{'kernel':22} {'checks on':>21} {'off':>21} {'1 thread':>10} {'2 threads':>10}")

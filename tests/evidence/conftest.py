@@ -25,7 +25,7 @@ def fmha(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture(scope="session")
-def project(repository: Path, lend_builds: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels, judge and a baseline, committed on main."""
     root = tmp_path_factory.mktemp("project")
     for name in ("kernel", "fmha", "harness", "emulator"):
@@ -40,7 +40,6 @@ def project(repository: Path, lend_builds: Callable[[Path], None], tmp_path_fact
     git(root, "init", "-q", "-b", "main")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "start")
-    lend_builds(root)
     for arguments in (("run-matrix",), ("baseline", "accept", "latest", "--why", "the start", "--seeds", "10")):
         ran = forked.fmha(*arguments, "--quiet", cwd=root)
         assert ran.returncode == 0, ran.stdout + ran.stderr

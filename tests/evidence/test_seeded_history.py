@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,9 @@ pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("seede
 
 
 @pytest.fixture(scope="module")
-def history(lend_builds: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> History:
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     """The history with the first commit as its baseline, under ten seeds."""
     made = History(tmp_path_factory.mktemp("history"))
-    lend_builds(made.root)
     made.accept(10)
     return made
 
@@ -128,9 +126,7 @@ def test_ends_that_are_no_pair(history: History) -> None:
         assert words in ran.stderr
 
 
-def test_unbuildable_neighbours_leave_candidates(
-    history: History, lend_builds: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_unbuildable_neighbours_leave_candidates(history: History, tmp_path: Path) -> None:
     """The planted commit does not build, and the next one builds with the regression in it."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(history.root), str(clone))
@@ -141,7 +137,6 @@ def test_unbuildable_neighbours_leave_candidates(
     for text, subject in ((truncated + "#error\n", "hide it"), (truncated, "show it")):
         source.write_text(text)
         git(clone, "commit", "-q", "-a", "-m", subject)
-    lend_builds(clone)
     ran = fmha("bisect", "HEAD~2", "HEAD", "--json", "--quiet", cwd=clone)
     assert ran.returncode == ExitCode.INCOMPLETE, ran.stderr
     found = json.loads(ran.stdout)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,13 +51,10 @@ def test_line_numbers_are_not_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "passed"), [([], "PASS 1 of 1"), (["--json"], '"verdict": "PASS"')], ids=["words", "json"]
 )
-def test_a_save_runs_the_guard_again(
-    repository: Path, tmp_path: Path, lend_builds: Callable[[Path], None], flags: list[str], passed: str
-) -> None:
+def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path, flags: list[str], passed: str) -> None:
     """The real command: a first round, one after a save that is fine, one after a save that breaks the build."""
     root = tmp_path / "checkout"
     shutil.copytree(repository / "kernel", root / "kernel")
-    lend_builds(root)
     matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
     small = {"small": {"axes": {"head_dim": [64], "t": [32], "s_k": [256]}}}
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix | {"suites": small, "default_suite": "small"}))

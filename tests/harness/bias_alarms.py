@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.config import Matrix, load
 from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
 from fmha.harness.judge.gate import BIASES, Judgement, judge
@@ -107,7 +108,7 @@ def _built(options: argparse.Namespace) -> tuple[Matrix, dict[Configuration, Bui
             chosen[item] = variant
     variants = list(dict.fromkeys(chosen.values()))
     jobs = os.cpu_count() or 1
-    builds = build_variants(Path.cwd(), variants, Path(".fmha/cache"), BUILD_SECONDS, jobs, lambda line: None)
+    builds = build_variants(Path.cwd(), variants, account.folder("builds"), BUILD_SECONDS, jobs, lambda line: None)
     by_name = {build.variant.name: build for build in builds}
     return matrix, {item: by_name[variant.name] for item, variant in chosen.items()}
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,10 @@ hosts:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, repository: Path, lend_builds: Callable[[Path], None]) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     """A checkout with the kernel."""
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(repository / "kernel", root / "kernel")
-    lend_builds(root)
     (root / "matrix.yaml").write_text(MATRIX.replace("SILENCE", "60"))
     (root / ".gitignore").write_text(".fmha/\nresults/\n")
     git(root, "init", "-q", "-b", "main")

@@ -23,6 +23,7 @@ VARIANT = VARIANTS[0]
 PLENTY = 120.0
 
 ANSWERS = """#!/bin/bash
+if [ "$1" = --dryrun ]; then exit 0; fi
 if [ "$1" = --version ]; then echo 'Cuda compilation tools, release 13.0, V13.0.88'; exit 0; fi
 """
 # nvcc, a child in its group and one that has left it, all of them deaf to SIGTERM, and a file in the scratch folder.
@@ -49,14 +50,17 @@ print(result.error)
 
 @pytest.fixture
 def fake_nvcc(tmp_path, monkeypatch):
-    """Installs a shell script as the compiler. It may append `pid N` lines to the file `pids`."""
+    """Installs a shell script as the compiler. It may append `pid N` lines to the file `pids`, where it is
+    not enclosed: in a sandbox it has neither that file nor these numbers."""
 
     def install(body):
         path = tmp_path / "nvcc"
+        body = body.replace("$PIDS", str(tmp_path / "pids"))
+        if str(tmp_path) in body:
+            monkeypatch.setenv("FMHA_ISOLATION", "off")
         path.write_text(body if body.startswith("#!") else ANSWERS + body)
         path.chmod(0o755)
         monkeypatch.setenv("FMHA_NVCC", str(path))
-        monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
 
     return install
 
@@ -67,7 +71,7 @@ def build(root, cache, limit=PLENTY, variants=(VARIANT,)):
 
 def assert_nothing_is_left(tmp_path, cache):
     assert not alive(logged_pids(tmp_path, "pids"))
-    assert not cache.exists() or [path.name for path in cache.iterdir()] == [".lock"]
+    assert not cache.exists() or {path.name for path in cache.iterdir()} <= {".lock", ".hashes.json"}
 
 
 def test_a_compiler_that_fails(fake_nvcc, repository, tmp_path):
@@ -103,6 +107,15 @@ def test_a_compiler_that_hangs_is_ended_with_everything_it_started(fake_nvcc, re
     assert result.error.splitlines()[0] == "nvcc exceeded 8 s, killed"
     assert len(logged_pids(tmp_path, "pids")) == 3
     assert_nothing_is_left(tmp_path, tmp_path / "cache")
+
+
+def test_nothing_of_a_compiler_goes_on_outside_of_its_sandbox(fake_nvcc, repository, tmp_path):
+    mark = f"{600 + os.getpid() / 1e7:.7f}"
+    fake_nvcc(f"trap '' TERM; (setsid sleep {mark} &); sleep {mark} & exec sleep {mark}\n")
+    (result,) = build(repository, tmp_path / "cache", limit=2.0)
+    assert result.error is not None
+    assert result.error.splitlines()[0] == "nvcc exceeded 2 s, killed"
+    assert not [process for process in psutil.process_iter(["cmdline"]) if mark in (process.info["cmdline"] or [])]
 
 
 def test_a_compiler_that_leaves_a_child_behind(fake_nvcc, repository, tmp_path):
@@ -167,7 +180,7 @@ def test_a_limit_on_file_sizes_is_not_the_kernel_s_fault(repository, tmp_path, n
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
     assert f"CacheError: {cache}: cannot use the build cache: " in last
-    assert [path.name for path in cache.iterdir()] == [".lock"]
+    assert {path.name for path in cache.iterdir()} <= {".lock", ".hashes.json"}
 
 
 @pytest.fixture
@@ -196,7 +209,7 @@ def test_a_full_disk_is_not_the_kernel_s_fault(repository, small_disk, size):
     cache = small_disk(size) / "cache"
     with pytest.raises(CacheError, match="cannot use the build cache: No space left on device; free space"):
         build(repository, cache)
-    assert [path.name for path in cache.iterdir()] == [".lock"]
+    assert {path.name for path in cache.iterdir()} <= {".lock", ".hashes.json"}
 
 
 def test_a_compiler_that_does_not_say_that_the_disk_is_full(fake_nvcc, repository, small_disk):

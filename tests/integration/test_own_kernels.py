@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,8 @@ def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> Non
     assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stderr
 
 
-def test_ours_and_ones_own_in_one_repository(
-    repository: Path, lend_builds: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -> None:
     root = repository_with("gemm", tmp_path / "ours")
-    lend_builds(root)
     shutil.copytree(repository / "kernel", root / "kernel")
     matrix = (repository / "matrix.yaml").read_text()
     suites = "  drawn: {kernel: gemm, random: {cases: 4, m: [1, 70], n: [1, 70], k: [60, 100]}}\n"
@@ -165,9 +161,8 @@ class Library(CallableKernel):
 
 
 @pytest.mark.torch
-def test_a_callable_beside_ones_own(lend_builds: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_callable_beside_ones_own(tmp_path: Path) -> None:
     root = repository_with("gemm", tmp_path / "ours")
-    lend_builds(root)
     adapter, matrix = root / "fmha_kernels.py", root / "matrix.yaml"
     adapter.write_text(adapter.read_text().replace("import Build,", "import Build, CallableKernel,") + LIBRARY)
     suites = "  theirs: {kernel: library, axes: {m: [1, 7], n: [33], k: [64]}}\n  small:\n    kernel: gemm\n"

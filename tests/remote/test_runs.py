@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,8 @@ def head(root: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_whole_seed_suite_gives_the_numbers_of_the_emulator_here(
-    client: Client, lend_builds: Callable[[Path], None], tmp_path: Path
-):
+def test_the_whole_seed_suite_gives_the_numbers_of_the_emulator_here(client: Client, tmp_path: Path):
     """The 72 configurations: what a kernel covers is bit for bit the same, and the same is missing."""
-    lend_builds(client.root)
     here = client.run("run-matrix", "--suite", "seed", "--results", str(tmp_path / "here"))
     there = client.run("run-matrix", "--suite", "seed", "--host", "real", "--results", str(tmp_path / "there"))
     assert here.returncode == there.returncode, there.stderr

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from fmha.emulator.timing.architecture import NAMES, architecture
+from fmha.harness import account
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import variant_for
@@ -28,7 +29,7 @@ def main() -> None:
         arch = architecture(gpu).arch
         variant = variant_for(CASE, arch)
         assert not isinstance(variant, str), variant
-        (built,) = build_variants(ROOT, [variant], ROOT / ".fmha" / "cache", 300.0, 1, lambda _: None)
+        (built,) = build_variants(ROOT, [variant], account.folder("builds"), 300.0, 1, lambda _: None)
         inputs = make_inputs(0, CASE)
         took: dict[bool, list[float]] = {False: [], True: []}
         for timed in (False, True) * TIMES:

@@ -22,8 +22,8 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.identity import CORE
 from fmha.harness.kernel_side.recipe import flags
-from fmha.harness.worker.compilers.build import hash_sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from fmha.harness.worker.compilers.sources import hash_sources
 from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, page

@@ -119,12 +119,10 @@ def test_a_suite_leaves_out_what_the_model_has_no_answer_for(repository: Path) -
 @pytest.mark.slow
 def test_a_kernel_that_became_slower_is_seen_without_a_gpu(
     tmp_path: Path,
-    lend_builds: Callable[[Path], None],
     command: Callable[..., int],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     copy_kernel(ROOT, tmp_path, {})
-    lend_builds(tmp_path)
     matrix = yaml.safe_load((ROOT / "matrix.yaml").read_text())
     matrix["suites"] = {"small": {"axes": {"head_dim": [64], "t": [1], "s_k": [128, 256]}}}
     matrix["default_suite"] = "small"

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.compilers.build import build_variants, hash_sources, warnings
+from fmha.harness.worker.compilers.build import build_variants, warnings
+from fmha.harness.worker.compilers.sources import hash_sources
 
 VARIANT = VARIANTS[0]
 PACKAGED = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"
@@ -157,7 +158,7 @@ def test_nothing_but_the_entry_stays(tree, tmp_path):
     before = set(psutil.Process().children(recursive=True))  # servers of other tests
     (result,) = build(tree, tmp_path / "cache")
     entry = Path(result.ptx).parent
-    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", entry.name}
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", ".hashes.json", entry.name}
     made = {f"{VARIANT.name}.ptx", f"{VARIANT.name}.cubin"}
     assert {path.name for path in entry.iterdir()} == made | {"manifest.json", "compiler.log"}
     assert set(psutil.Process().children(recursive=True)) <= before

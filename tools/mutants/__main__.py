@@ -18,7 +18,7 @@ from typing import Any
 from fmha.harness.config import Matrix, load
 from fmha.harness.contract.protocol import Configuration
 from fmha.harness.errors import FmhaError
-from fmha.harness.worker.compilers.build import hash_sources
+from fmha.harness.worker.compilers.sources import hash_sources
 from tools.mutants import library, page
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, part_of, run
 from tools.mutants.examine import Suite

@@ -23,7 +23,7 @@ from fmha.harness.config import Matrix
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.identity import CORE, sources
-from fmha.harness.worker.compilers.build import hash_sources
+from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.process import die_with_parent
 from tools.mutants.examine import Examination, Kill, Suite, by_variant, compile_ptx, copy_kernel
 from tools.mutants.library import Mutant

@@ -6,73 +6,41 @@ executes.
 
 from __future__ import annotations
 
-import dataclasses
-import errno
+import contextlib
 import hashlib
 import json
 import os
 import re
-import shutil
-import signal
+import secrets
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import BuildResult, Resources, Variant
+from fmha.harness.isolate import VARIABLE
 from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
-from fmha.harness.worker.compilers.nvcc import Nvcc, NvccError, find_nvcc
-from fmha.harness.worker.compilers.ptxas import parse_resources
-from fmha.harness.worker.process import Completed, describe_exit, run_group
+from fmha.harness.worker.compilers.enclosed import BuildError, deciding
+from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.inputs import inputs_of
+from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
+from fmha.harness.worker.compilers.place import own_folder
+from fmha.harness.worker.compilers.read import beside_sources
+from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
+from fmha.harness.worker.compilers.toolchain import toolchain
 
 MOST_NAMED = 3  # of the variants that are still to be built
-RECIPE = 3  # part of the cache key: raise it when the steps below change
-LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
+RECIPE = 4  # part of the cache key: raise it when the steps below change
 # ptxas also says in its notes that it serialises every wgmma of a kernel whose registers it cannot follow.
 _WARNING = re.compile(r".*(?:\bwarning\s*[#:]|serialized).*", re.IGNORECASE)
-# They would change what is built without showing in the cache key.
-_HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _INTERPRETED = frozenset('$`"\\\n')
 ROOM_BYTES = 16 << 20  # without so much room on the disk a failed build says nothing about the kernel
-# What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
-_KILLED = re.compile(
-    r".*died due to signal (?:9|15)\b.*|.*Killed signal terminated program.*|^(?:SIGKILL|exit code (?:137|143))\Z",
-    re.MULTILINE,
-)
-_MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory).*")
-_HEADLINE = re.compile(r"\b(error|fatal)\s*:")
-_NO_SPACE = (
-    *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
-    str(signal.strsignal(signal.SIGXFSZ)),
-    signal.SIGXFSZ.name,
-)
-
-
-# What nvcc is given for a variant's PTX, and to assemble it.
-Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
-
-
-class _BuildError(Exception):
-    """One variant cannot be built: a headline, then the detail."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Task:
-    """What every variant of one call has in common."""
-
-    root: Path
-    cache: Path
-    nvcc: Nvcc
-    source_hashes: Mapping[tuple[str, ...], str]  # by the sources of a variant
-    flags_of: Flags
-    limit_seconds: float
-    cancel: threading.Event
 
 
 def build_variants(
@@ -93,10 +61,14 @@ def build_variants(
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
-    task = _Task(
+    nvcc = find_nvcc()
+    folder = own_folder(cache_dir, root)
+    hashes = Hashes(folder)
+    task = Task(
         root,
-        cache_dir.resolve(),
-        find_nvcc(),
+        folder,
+        toolchain(nvcc, hashes),
+        hashes,
         {variant.sources: hash_sources(root, variant.sources) for variant in variants},
         flags_of or _own_flags,
         limit_seconds,
@@ -104,13 +76,16 @@ def build_variants(
     )
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
-            on_progress(f"{len(variants)} kernel variant(s), {task.nvcc.version}")
+            on_progress(f"{len(variants)} kernel variant(s), {task.toolchain.nvcc.version}")
             started = time.monotonic()
             futures = [pool.submit(_build, task, variant) for variant in variants]
             for done, future in enumerate(as_completed(futures), 1):
                 waiting = [v.name for v, other in zip(variants, futures, strict=True) if not other.done()]
                 said = f"[{done}/{len(variants)}] {_summary(future.result())}"
                 on_progress(said + _remaining(waiting, done, time.monotonic() - started))
+                while task.notes:
+                    on_progress(task.notes.pop(0))
+            hashes.save()
             return [future.result() for future in futures]
         except BaseException:
             task.cancel.set()
@@ -130,110 +105,66 @@ def _refuse_commands(path: Path) -> None:
         )
 
 
-def hash_sources(root: Path, names: Sequence[str] = ("kernel",)) -> str:
-    """sha256 over the names and bytes of files, and of every file under folders, hidden ones left out."""
-    digest = hashlib.sha256()
-    for path in (path for name in names for path in _sources(root / name)):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{len(data)}\0".encode())
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def _sources(folder: Path) -> Iterator[Path]:
-    if folder.is_file():
-        yield folder
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield path
-
-
-def _build(task: _Task, variant: Variant) -> BuildResult:
+def _build(task: Task, variant: Variant) -> BuildResult:
     start = time.monotonic()
     if not variant.source:  # a callable: nothing is built
         return _result(task, variant, task.cache, None, start, cached=True)
-    key = _key(task, variant)
-    entry = task.cache / f"{variant.name}-{key[:32]}"
+    asked = _asked(task, variant)
+    entry = task.cache
     try:
-        if (manifest := cache.lookup(entry, key)) is not None:
-            return _result(task, variant, entry, manifest, start, cached=True)
+        for entry in cache.candidates(task.cache, variant.name, asked):
+            if (manifest := _current(task, variant, entry, asked)) is not None:
+                cache.touch(entry)
+                return _result(task, variant, entry, manifest, start, cached=True)
         with cache.workspace(task.cache) as folder:
             try:
-                facts = _compile(task, variant, folder)
-            except _BuildError:
+                facts, inputs = compiled(task, variant, folder)
+            except BuildError:
                 _require_room(folder)
                 raise
-            manifest = cache.publish(folder / "entry", entry, key, facts)
+            facts["inputs"] = None if inputs is None else inputs.plain()
+            key = _key(asked, facts["inputs"])
+            entry = task.cache / cache.name_of(variant.name, asked, key)
+            manifest = cache.publish(folder / "kept", entry, key, facts)
+        cache.trim(task.cache)
         return _result(task, variant, entry, manifest, start, cached=False)
-    except _BuildError as error:
+    except BuildError as error:
         return _result(task, variant, entry, None, start, cached=False, error=str(error))
     except OSError as error:
         raise cache.cache_error(task.cache, error) from error
 
 
-def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
-    """Fills `folder`/entry with the artefacts, and returns what the manifest says about them."""
-    work, scratch = folder / "entry", folder / "scratch"
-    work.mkdir()
-    scratch.mkdir()
-    ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
-    deadline = time.monotonic() + task.limit_seconds
-    compile_flags, assemble_flags = task.flags_of(variant)
-    said = ""
+def _current(task: Task, variant: Variant, entry: Path, asked: str) -> dict[str, Any] | None:
+    """The manifest of an entry whose inputs are what is there now; None where they are not, or the entry is damaged."""
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        known = (cache.read_manifest(entry) or {})["inputs"]
+        if known is None:
+            return None  # it is not known what that build has read
+        key = _key(asked, known)
+        if entry.name == cache.name_of(variant.name, asked, key):
+            if not inputs_of(known).hold(task.root, task.hashes):
+                return None
+            if (whole := cache.lookup(entry, key)) is not None:
+                return whole
+    task.notes.append(f"{variant.name}: an entry of the build cache is damaged and is not taken: {entry}")
+    cache.discard(entry)
+    return None
+
+
+def _asked(task: Task, variant: Variant) -> str:
+    """The hash of what is known before a build. An adapter's process could read anything of the tree and not say so:
+    where commits of several people meet, the whole tree counts."""
+    facts: list[Any] = [RECIPE, *asked_for(task, variant, deciding())]
     if variant.compiler:
-        where, name = variant.compiler.split(" ")
-        command = [sys.executable, "-P", "-m", "fmha.harness.worker.compilers.compile", where, name, variant.example]
-        said = _run(task, [*command, variant.arch, str(ptx)], scratch, deadline).output
-    elif variant.source.endswith(".ptx"):  # another compiler has made it
-        shutil.copyfile(task.root / variant.source, ptx)
-    else:
-        said = _run_nvcc(task, [*compile_flags, "-ptx", "-o", str(ptx), variant.source], scratch, deadline).output
-    _relative_paths(ptx, task.root)
-    assemble = [*assemble_flags, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
-    log = _run_nvcc(task, assemble, scratch, deadline).output
-    (work / LOG).write_text(said + log, encoding="utf-8")
-    entries = [variant.entry, *_beside(variant)]
-    resources = {entry: parse_resources(log, entry) for entry in entries}
-    if missing := [entry for entry, used in resources.items() if used is None]:
-        raise _BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
-    if not cubin.is_file():
-        raise _BuildError(f"nvcc wrote no cubin\n{log}")
-    if hash_sources(task.root, variant.sources) != task.source_hashes[variant.sources]:
-        raise _BuildError("the kernel's sources changed while they were compiled; build again")
-    return {"variant": variant.name, "nvcc": task.nvcc.version, "resources": encode(resources)}
+        facts += [sys.version, os.environ.get("PATH", "")]
+        facts += [hash_sources(task.root, (".",))] if os.environ.get(VARIABLE) == "require" else []
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: float) -> Completed:
-    return _run(task, [str(task.nvcc.path), *arguments], scratch, deadline)
-
-
-def _run(task: _Task, command: Sequence[str], scratch: Path, deadline: float) -> Completed:
-    """Runs a compiler in the root, so that relative paths are the same on every machine; _BuildError unless it
-    succeeds."""
-    env = {name: value for name, value in os.environ.items() if name not in _HIDDEN_FLAGS}
-    completed = run_group(
-        command,
-        cwd=task.root,
-        limit_seconds=max(0.0, deadline - time.monotonic()),
-        env=env | {"TMPDIR": str(scratch), "LC_ALL": "C"},
-        cancel=task.cancel,
-    )
-    if completed.timed_out:
-        raise _BuildError(
-            f"{Path(command[0]).name} exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip()
-        )
-    if completed.returncode != 0:
-        said = f"{completed.output}\n{describe_exit(completed.returncode)}"
-        if not task.cancel.is_set() and (found := _KILLED.search(said) or _MEMORY.search(said)):
-            raise NvccError(
-                f"the compiler was ended from outside, or for want of memory: {found[0].strip()}",
-                where=command[-1],
-                next_step="dmesg says whether memory ran out; build with more of it",
-            )
-        if reason := next((text for text in _NO_SPACE if text in said), None):
-            raise OSError(errno.ENOSPC, reason)
-        raise _BuildError(_explain(completed))
-    return completed
+def _key(asked: str, inputs: Mapping[str, Any] | None) -> str:
+    """The hash that an entry is named by; one of its own where it is not known what was read, so that none is found."""
+    read = secrets.token_hex() if inputs is None else json.dumps(inputs, sort_keys=True)
+    return hashlib.sha256(f"{asked} {read}".encode()).hexdigest()
 
 
 def _require_room(folder: Path) -> None:
@@ -243,39 +174,8 @@ def _require_room(folder: Path) -> None:
         os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
 
-def _explain(completed: Completed) -> str:
-    """nvcc's first line that says what is wrong, then all the others."""
-    lines = [line for line in completed.output.splitlines() if line.strip()]
-    headline = next((line for line in lines if _HEADLINE.search(line)), lines[-1] if lines else "")
-    rest = [line for line in lines if line is not headline]
-    return "\n".join([headline.strip() or f"nvcc failed with {describe_exit(completed.returncode)}", *rest])
-
-
-def _relative_paths(ptx: Path, root: Path) -> None:
-    """nvcc makes the paths in `.file` absolute; here they stay relative to the root, the same in every checkout."""
-    if not ptx.is_file():
-        raise _BuildError("nvcc wrote no PTX")
-    text = ptx.read_text(encoding="utf-8")
-    directive = re.compile(rf'^(\s*\.file\s+\d+\s+"){re.escape(str(root))}/', re.MULTILINE)
-    ptx.write_text(directive.sub(r"\1", text), encoding="utf-8")
-
-
-def _key(task: _Task, variant: Variant) -> str:
-    entries = (variant.entry, variant.combine, *variant.others)
-    facts = (
-        RECIPE,
-        variant.compiler,
-        task.source_hashes[variant.sources],
-        task.nvcc.version,
-        variant.source,
-        entries,
-        *task.flags_of(variant),
-    )
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
 def _result(
-    task: _Task,
+    task: Task,
     variant: Variant,
     entry: Path,
     manifest: dict[str, Any] | None,
@@ -289,19 +189,21 @@ def _result(
         ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
         cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
         resources=_most_used(manifest, [variant.entry]),
-        source_hash=task.source_hashes[variant.sources],
-        nvcc=task.nvcc.version,
+        source_hash=_read_sources(task, variant, manifest),
+        nvcc=task.toolchain.nvcc.version,
         flags=task.flags_of(variant)[0],
         seconds=time.monotonic() - start,
         cached=cached,
         error=error,
-        combine_resources=_most_used(manifest, _beside(variant)),
+        combine_resources=_most_used(manifest, beside(variant)),
     )
 
 
-def _beside(variant: Variant) -> list[str]:
-    """The entries that are launched beside the variant's own."""
-    return [*([variant.combine] if variant.combine else []), *variant.others]
+def _read_sources(task: Task, variant: Variant, manifest: Mapping[str, Any] | None) -> str:
+    """The hash of the declared sources, and of what else of the repository was read."""
+    inputs = manifest and manifest["inputs"]
+    more = beside_sources(task.root, inputs_of(inputs), variant.sources) if inputs else []
+    return hash_sources(task.root, (*variant.sources, *more)) if more else task.source_hashes[variant.sources]
 
 
 def _most_used(manifest: dict[str, Any] | None, entries: Sequence[str]) -> Resources | None:

@@ -1,18 +1,21 @@
-"""The build cache: one directory an entry, named by the hash of everything that decides its content.
+"""The build cache: one directory an entry, named by what was asked for and by what the build of it has read.
 
 An entry is built in a directory beside it, flushed, and renamed into place; its manifest is written last and names the
-sha256 of every artefact. An entry whose manifest does not match its files is no entry.
+sha256 of every artefact. An entry whose manifest does not match its name and its files is no entry.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ from fmha.harness.errors import InfrastructureError
 MANIFEST = "manifest.json"
 _TEMPORARY = "tmp-"
 _LOCK = ".lock"
+_DIGITS = 20  # of a hash, in a name
+MOST_BYTES = 4 << 30
+KEPT_SECONDS = 6 * 3600.0
 
 
 class CacheError(InfrastructureError):
@@ -34,6 +40,72 @@ def cache_error(cache: Path, error: OSError) -> CacheError:
     return CacheError(
         f"cannot use the build cache: {reason}", where=str(cache), next_step="free space or move the cache"
     )
+
+
+def name_of(variant: str, asked: str, key: str) -> str:
+    """The name of an entry. `asked` is the hash of what is known before a build, `key` also of what it has read."""
+    return f"{variant}-{asked[:_DIGITS]}-{key[:_DIGITS]}"
+
+
+def candidates(cache: Path, variant: str, asked: str) -> list[Path]:
+    """The entries of what was asked for, the one that was used last first."""
+    found = cache.glob(f"{glob.escape(variant)}-{asked[:_DIGITS]}-*")
+    return sorted(found, key=_used, reverse=True)
+
+
+def read_manifest(entry: Path) -> dict[str, Any] | None:
+    """What the entry says of itself; None where it says nothing."""
+    try:
+        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) else None
+
+
+def touch(entry: Path) -> None:
+    """Says that it was used now."""
+    with contextlib.suppress(OSError):
+        os.utime(entry)
+
+
+def discard(entry: Path) -> None:
+    """Removes an entry."""
+    with _locked(entry.parent):
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def trim(
+    cache: Path,
+    most_bytes: int = MOST_BYTES,
+    kept_seconds: float = KEPT_SECONDS,
+    age_seconds: float = math.inf,
+    *,
+    dry: bool = False,
+) -> dict[Path, int]:
+    """Removes entries that were not used for `age_seconds`, and those first that were not used for longest until
+    `most_bytes` are left. None goes that was used in the last `kept_seconds`, since a run may load it still. Says what
+    went, with its size; `dry` only says."""
+    gone = {}
+    with _locked(cache):
+        entries = sorted((path for path in cache.glob("*-*-*") if path.is_dir()), key=_used)
+        sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in entries}
+        total = sum(sizes.values())
+        for path in entries:
+            unused = time.time() - _used(path)
+            if unused < kept_seconds or (total <= most_bytes and unused <= age_seconds):
+                break
+            if not dry:
+                shutil.rmtree(path, ignore_errors=True)
+            gone[path] = sizes[path]
+            total -= sizes[path]
+    return gone
+
+
+def _used(entry: Path) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def lookup(entry: Path, key: str) -> dict[str, Any] | None:
@@ -53,7 +125,7 @@ def workspace(cache: Path) -> Iterator[Path]:
 
     It is locked while it is in use, so that one whose owner was killed can be told apart and swept by the next.
     """
-    cache.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(cache):
         _sweep(cache)
         path = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=cache))

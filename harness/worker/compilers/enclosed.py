@@ -1,0 +1,183 @@
+"""Runs a compiler in the sandbox: it reads the tree and the toolchain, and writes one scratch folder.
+
+What it leaves there is taken by `taken`, as the bytes of a plain file and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fmha.harness.isolate import VARIABLE, Grant, enclose
+from fmha.harness.worker.compilers.nvcc import NvccError
+from fmha.harness.worker.process import Completed, describe_exit, run_group
+
+READ = "FMHA_READ"  # folders beside the tree that compilers may read, separated by colons
+MOST_BYTES = 1 << 30  # of one file that a compiler leaves
+# Variables that compilers are given, by their beginnings. Others would change a build without showing in its key:
+# NVCC_APPEND_FLAGS, CPATH and GCC_EXEC_PREFIX among them.
+_GIVEN = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_", "PYTHONPATH", "PYTHONHOME", "CUDA_", "TRITON_", "CUTE_")
+_OF_NO_BUILD = ("PATH", "LC_", "LANG", "CUDA_VISIBLE_DEVICES", "CUDA_CACHE_", "TRITON_CACHE_DIR")
+_SCRATCH = ("TMPDIR", "HOME", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")  # what compilers keep for themselves goes too
+_INCLUDES = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path=", "--system-include=")
+# What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
+_KILLED = re.compile(
+    r".*died due to signal (?:9|15)\b.*|.*Killed signal terminated program.*|^(?:SIGKILL|exit code (?:137|143))\Z",
+    re.MULTILINE,
+)
+_MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory).*")
+_HEADLINE = re.compile(r"\b(error|fatal)\s*:")
+_NO_SPACE = (
+    *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    str(signal.strsignal(signal.SIGXFSZ)),
+    signal.SIGXFSZ.name,
+)
+
+
+class BuildError(Exception):
+    """One variant cannot be built: a headline, then the detail."""
+
+
+def environment() -> dict[str, str]:
+    """What compilers are given of this process's variables."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
+
+
+def deciding() -> list[tuple[str, str]]:
+    """Those of them that may decide what is built. PATH leads to programs, which are known by their contents."""
+    return sorted(item for item in environment().items() if not item[0].startswith(_OF_NO_BUILD))
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosed:
+    """How the compilers of one build run."""
+
+    root: Path
+    read: tuple[Path, ...]  # beside the root and what every sandbox has
+    scratch: Path
+    limit_seconds: float
+    deadline: float
+    cancel: threading.Event
+
+    def run(self, command: Sequence[str]) -> Completed:
+        """Runs a compiler in the root, so that relative paths are the same on every machine; BuildError unless it
+        succeeds."""
+        grant = Grant(read=(self.root, *self.read), write=(self.scratch,))
+        given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C"}
+        inside, variables = enclose(command, grant, cwd=self.root, environment=given)
+        completed = _by_signal(
+            run_group(
+                inside,
+                cwd=self.root,
+                limit_seconds=max(0.0, self.deadline - time.monotonic()),
+                env=variables,
+                cancel=self.cancel,
+            )
+        )
+        if completed.timed_out:
+            raise BuildError(
+                f"{Path(command[0]).name} exceeded {self.limit_seconds:g} s, killed\n{completed.output}".rstrip()
+            )
+        if completed.returncode != 0:
+            raise self._failure(command, completed)
+        return completed
+
+    def _failure(self, command: Sequence[str], completed: Completed) -> Exception:
+        said = f"{completed.output}\n{describe_exit(completed.returncode)}"
+        if not self.cancel.is_set() and (found := _KILLED.search(said) or _MEMORY.search(said)):
+            return NvccError(
+                f"the compiler was ended from outside, or for want of memory: {found[0].strip()}",
+                where=command[-1],
+                next_step="dmesg says whether memory ran out; build with more of it",
+            )
+        if reason := next((text for text in _NO_SPACE if text in said), None):
+            return OSError(errno.ENOSPC, reason)
+        return BuildError(_explain(completed))
+
+
+def _by_signal(completed: Completed) -> Completed:
+    """A sandbox ends with 128 and the number where a signal ended what runs in it, as a shell does."""
+    ended = completed.returncode - 128
+    return replace(completed, returncode=-ended) if 0 < ended < signal.NSIG else completed
+
+
+def _explain(completed: Completed) -> str:
+    """nvcc's first line that says what is wrong, then all the others."""
+    lines = [line for line in completed.output.splitlines() if line.strip()]
+    headline = next((line for line in lines if _HEADLINE.search(line)), lines[-1] if lines else "")
+    rest = [line for line in lines if line is not headline]
+    return "\n".join([headline.strip() or f"nvcc failed with {describe_exit(completed.returncode)}", *rest])
+
+
+def taken(path: Path, missing: str) -> bytes:
+    """What a compiler has left at `path`; BuildError with the words `missing` where that is no plain file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise BuildError(missing) from error
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise BuildError(missing)
+        if facts.st_size > MOST_BYTES:
+            raise BuildError(f"{path.name} is {facts.st_size} bytes, more than {MOST_BYTES}")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def granted(root: Path, flags: Sequence[str]) -> tuple[Path, ...]:
+    """Folders outside `root` that a build may read: those of $FMHA_READ, and those that `flags` include where a sandbox
+    is not required, since there the tree is one's own. BuildError for another that `flags` include."""
+    listed = tuple(Path(name).resolve() for name in os.environ.get(READ, "").split(os.pathsep) if os.path.isabs(name))
+    found = [path for path in listed if path.exists()]
+    for folder in included(flags):
+        path = (root / folder).resolve()
+        if path.is_relative_to(root) or any(path.is_relative_to(known) for known in listed):
+            continue
+        if _of_the_system(path) or not path.exists():
+            continue
+        if os.environ.get(VARIABLE) == "require" or _private(path):
+            raise BuildError(
+                f"error: -I {folder} lies outside the repository, and compilers may not read it here: the owner of this"
+                f" machine grants it with {READ}={path}"
+            )
+        found.append(path)
+    return tuple(dict.fromkeys(found))
+
+
+def included(flags: Sequence[str]) -> list[str]:
+    """The include folders that nvcc's flags name."""
+    found = []
+    for flag, after in zip(flags, [*flags[1:], ""], strict=True):
+        for start in _INCLUDES:
+            if flag == start.rstrip("="):
+                found.append(after)
+            elif flag.startswith(start):
+                found.append(flag[len(start) :])
+    return [folder for folder in found if folder]
+
+
+def _of_the_system(path: Path) -> bool:
+    return path.is_relative_to("/usr") or path.is_relative_to(sys.prefix)
+
+
+def _private(path: Path) -> bool:
+    """Whether a folder holds what only its owner is to see: the home as a whole, and what is hidden in it."""
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        return False
+    if home.is_relative_to(path):
+        return True
+    return path.is_relative_to(home) and path.relative_to(home).parts[0].startswith(".")

@@ -1,0 +1,121 @@
+"""What a build has read, and what it looked for in vain: both must be as they were for the build to be taken again.
+
+As in ccache's direct mode the list comes from the compiler. It is not enough: a header that appears in a folder that is
+searched earlier takes the place of the one that was read. So the names that were not there are kept as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fmha.harness.worker.compilers.hashes import Hashes
+
+_ASKED = re.compile(r'__has_include(?:_next)?\s*\(\s*[<"]([^>"\n]+)[>"]')
+_WORD = re.compile(r"(?:\\[ #\n]|\$\$|[^\s\\]|\\)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Paths are relative to the root of the sources where they lie below it."""
+
+    files: Mapping[str, str] = field(default_factory=dict)  # what was read: its sha256
+    absent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by folder, names that were not in it
+
+    def hold(self, root: Path, hashes: Hashes) -> bool:
+        """Whether a build below `root` would read the same now."""
+        base = str(root)
+        return all(hashes.of(os.path.join(base, path)) == digest for path, digest in self.files.items()) and all(
+            hashes.names(os.path.join(base, folder)).isdisjoint(names) for folder, names in self.absent.items()
+        )
+
+    def plain(self) -> dict[str, Any]:
+        return {"files": dict(self.files), "absent": {folder: list(names) for folder, names in self.absent.items()}}
+
+
+def inputs_of(plain: Mapping[str, Any]) -> Inputs:
+    return Inputs(plain["files"], plain["absent"])
+
+
+def made_of(
+    root: Path, read: Sequence[str], search: Sequence[str] | None, hashes: Hashes, missing: Iterable[str] = ()
+) -> Inputs:
+    """The inputs of a build in `root` that has `read` these files, and looks for includes in the folders `search`,
+    beside the folder of the file that includes; None where nothing is included. `missing` were not there either."""
+    base = str(root)
+    files: dict[str, str] = {}
+    vain = set(missing)
+    for path in dict.fromkeys(read):
+        if digest := hashes.of(os.path.join(base, path)):
+            files[_label(base, path)] = digest
+        else:
+            vain.add(path)
+    folders: tuple[str, ...] = ()
+    if search is not None:
+        folders = tuple(dict.fromkeys([*search, *(os.path.dirname(path) for path in files)]))
+    asked = [name for path in (files if folders else ()) for name in _asked(os.path.join(base, path))]
+    for folder in folders:
+        for name in asked:
+            if digest := hashes.of(os.path.join(base, folder, name)):
+                files[_label(base, os.path.join(folder, name))] = digest
+    names = {*asked, *_names(files, folders)}
+    absent: dict[str, set[str]] = {}
+    for path in (*vain, *(os.path.join(folder, name) for folder in folders for name in names)):
+        if gap := _gap(base, path, hashes):
+            absent.setdefault(_label(base, gap[0]), set()).add(gap[1])
+    return Inputs(
+        {path: files[path] for path in sorted(files, key=os.path.isabs)},  # those that change come first
+        {folder: sorted(found) for folder, found in sorted(absent.items())},
+    )
+
+
+def _label(base: str, path: str) -> str:
+    return os.path.relpath(path, base) if path.startswith(base + "/") else path
+
+
+def _names(files: Iterable[str], folders: Sequence[str]) -> Iterator[str]:
+    """Under what names an include may have asked for the files."""
+    starts = [folder + "/" if folder else "" for folder in folders]
+    for path in files:
+        yield from (path[len(start) :] for start in starts if path.startswith(start))
+
+
+def _asked(path: str) -> list[str]:
+    """What a file asks for by __has_include, which no compiler lists."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return _ASKED.findall(file.read())
+    except OSError:
+        return []
+
+
+def _gap(base: str, path: str, hashes: Hashes) -> tuple[str, str] | None:
+    """The folder that is there, and the name that is not in it, for which `path` is not there."""
+    folder, last = "", os.path.normpath(path)
+    at = "/" if last.startswith("/") else ""
+    for part in last.strip("/").split("/"):
+        folder = at or "."
+        if part not in (".", "..") and part not in hashes.names(os.path.join(base, folder)):
+            return folder, part
+        at = os.path.join(at, part)
+    return None
+
+
+def listed(text: str) -> list[str]:
+    """The files of a compiler's list for make: all but the target."""
+    words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in _WORD.findall(text.replace("\\\n", " "))]
+    start = next((at + 1 for at, word in enumerate(words) if word.endswith(":")), 0)
+    return words[start:]
+
+
+def searched(text: str) -> list[str]:
+    """The folders that a preprocessor's -v names, in order: those it searches, and those that are not there."""
+    ignored = re.findall(r'^ignoring nonexistent directory "(.*)"$', text, re.MULTILINE)
+    found: list[str] = []
+    for block in re.findall(r"search starts here:\n((?: .*\n)*)", text):
+        found += [line.strip().removesuffix(" (framework directory)") for line in block.splitlines()]
+    return list(dict.fromkeys([*found, *ignored]))

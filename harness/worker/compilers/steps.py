@@ -1,0 +1,153 @@
+"""The steps of one build: the source to PTX, that PTX to a cubin, and what was read for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fmha.harness.contract.codec import encode
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.kernel_side.params import sm90_table
+from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
+from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.inputs import Inputs
+from fmha.harness.worker.compilers.ptxas import parse_resources
+from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, repeatable, searched_by
+from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.toolchain import Toolchain
+
+LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
+_MODULES = "fmha.harness.worker.compilers"
+# What nvcc is given for a variant's PTX, and to assemble it.
+Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every variant of one call has in common."""
+
+    root: Path
+    cache: Path
+    toolchain: Toolchain
+    hashes: Hashes
+    source_hashes: Mapping[tuple[str, ...], str]  # by the sources of a variant
+    flags_of: Flags
+    limit_seconds: float
+    cancel: threading.Event
+    searched: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)  # by flags, where includes are
+    notes: list[str] = field(default_factory=list)  # for the user, beside the results
+
+
+def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any], Inputs | None]:
+    """Fills `folder`/kept with the artefacts. What the manifest says about them, and what was read for them, which is
+    None where not all of it is known. BuildError where they cannot be made."""
+    kept, scratch, entry = (folder / name for name in ("kept", "scratch", "entry"))
+    for path in (kept, scratch, entry):
+        path.mkdir()
+    started = time.time_ns()
+    how = _enclosed(task, variant, scratch)
+    text, said, inputs = _ptx(task, variant, how)
+    (entry / f"{variant.name}.ptx").write_text(text, encoding="utf-8")
+    (kept / f"{variant.name}.ptx").write_text(text, encoding="utf-8")
+    log, cubin = _assembled(task, variant, how, entry)
+    (kept / f"{variant.name}.cubin").write_bytes(cubin)
+    (kept / LOG).write_text(said + log, encoding="utf-8")
+    names = [variant.entry, *beside(variant)]
+    resources = {name: parse_resources(log, name) for name in names}
+    if missing := [name for name, used in resources.items() if used is None]:
+        raise BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
+    if hash_sources(task.root, variant.sources) != task.source_hashes[variant.sources]:
+        raise BuildError("the kernel's sources changed while they were compiled; build again")
+    if inputs is None:
+        inputs = _listed(task, variant, how)
+    if inputs is not None and changed_since(task.root, inputs, started):
+        inputs = None
+    return {"variant": variant.name, "nvcc": task.toolchain.nvcc.version, "resources": encode(resources)}, inputs
+
+
+def beside(variant: Variant) -> list[str]:
+    """The entries that are launched beside the variant's own."""
+    return [*([variant.combine] if variant.combine else []), *variant.others]
+
+
+def _enclosed(task: Task, variant: Variant, scratch: Path) -> Enclosed:
+    compile_flags, assemble_flags = task.flags_of(variant)
+    read = (*task.toolchain.roots, *granted(task.root, (*compile_flags, *assemble_flags)))
+    read += (sm90_table(),) if variant.compiler else ()  # modules of fmha's read it where they are imported
+    deadline = time.monotonic() + task.limit_seconds
+    return Enclosed(task.root, read, scratch, task.limit_seconds, deadline, task.cancel)
+
+
+def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs | None]:
+    """The PTX, what its compiler said, and what it read where that is told at once."""
+    target = how.scratch / f"{variant.name}.ptx"
+    said, inputs = "", None
+    if variant.compiler:
+        where, name = variant.compiler.split(" ")
+        command = [sys.executable, "-P", "-m", f"{_MODULES}.reads", str(how.scratch / "read.json")]
+        command += [f"{_MODULES}.compile", where, name, variant.example, variant.arch, str(target)]
+        said = how.run(command).output
+        listing = taken(how.scratch / "read.json", "the compiler's process did not say what it has read")
+        inputs = of_adapter(task.root, listing, how.scratch, task.hashes)
+    elif variant.source.endswith(".ptx"):  # another compiler has made it
+        target = _inside(task.root, variant.source)
+        inputs = Inputs({variant.source: task.hashes.of(str(task.root / variant.source))})
+    else:
+        flags = task.flags_of(variant)[0]
+        wanted = ("-MD", "-MF", str(how.scratch / "read.d")) if repeatable(flags) else ()
+        command = [str(task.toolchain.nvcc.path), *flags, *wanted, "-ptx", "-o", str(target), variant.source]
+        said = how.run(command).output
+    try:
+        text = taken(target, "nvcc wrote no PTX").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BuildError(f"what should be PTX is no text: {error.reason}") from error
+    return _relative_paths(text, task.root), said, inputs
+
+
+def _assembled(task: Task, variant: Variant, how: Enclosed, folder: Path) -> tuple[str, bytes]:
+    """What ptxas said, and the cubin."""
+    assembler = Enclosed(how.root, how.read, folder, how.limit_seconds, how.deadline, how.cancel)
+    ptx, cubin = folder / f"{variant.name}.ptx", folder / f"{variant.name}.cubin"
+    command = [str(task.toolchain.nvcc.path), *task.flags_of(variant)[1], f"-arch={variant.arch}", "-cubin"]
+    log = assembler.run([*command, "-o", str(cubin), str(ptx)]).output
+    return log, taken(cubin, f"nvcc wrote no cubin\n{log}")
+
+
+def _listed(task: Task, variant: Variant, how: Enclosed) -> Inputs | None:
+    """What nvcc has read, by its own list."""
+    flags = task.flags_of(variant)[0]
+    if not repeatable(flags):
+        return None
+    listing = taken(how.scratch / "read.d", "nvcc does not list what it has read")
+    plain = tuple(flag for flag in flags if not flag.startswith("-D"))
+    if plain not in task.searched:
+        run = lambda command: how.run(command).output  # noqa: E731
+        task.searched[plain] = searched_by(run, task.toolchain.nvcc.path, plain, how.scratch)
+    return of_nvcc(task.root, variant.source, listing, task.searched[plain], task.hashes)
+
+
+def _inside(root: Path, source: str) -> Path:
+    """A file of the tree, and no link that leads out of it."""
+    path = (root / source).resolve()
+    if not path.is_relative_to(root):
+        raise BuildError(f"error: {source} leads out of the repository")
+    return path
+
+
+def _relative_paths(text: str, root: Path) -> str:
+    """nvcc makes the paths in `.file` absolute; here they stay relative to the root, the same in every checkout."""
+    directive = re.compile(rf'^(\s*\.file\s+\d+\s+"){re.escape(str(root))}/', re.MULTILINE)
+    return directive.sub(r"\1", text)
+
+
+def asked_for(task: Task, variant: Variant, deciding: Sequence[tuple[str, str]]) -> list[Any]:
+    """What is known of a build before it: all that decides it but what it reads."""
+    entries = (variant.entry, variant.combine, *variant.others)
+    facts: list[Any] = [variant.name, variant.compiler, variant.arch, variant.source, entries]
+    return [*facts, task.source_hashes[variant.sources], task.toolchain.digest, task.flags_of(variant), deciding]

@@ -1,0 +1,63 @@
+"""Which compiler builds: the programs that an nvcc starts, by what is in them.
+
+Two compilers may give one version and still be two: a beta, a patch in place, a wrapper that has moved on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError
+from fmha.harness.worker.process import run_group
+
+_SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
+_HOST = re.compile(r"^#\$ (\S+) .*-E .*$", re.MULTILINE)
+_TOOLS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "bin2c")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """An nvcc with all that it starts."""
+
+    nvcc: Nvcc
+    digest: str  # of the programs' contents
+    roots: tuple[Path, ...]  # files and folders that hold them
+
+
+def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
+    """What `nvcc` says that it would start. Of one that does not say it, its own file alone is known."""
+    asked = [str(nvcc.path), "--dryrun", "-E", "-x", "cu", "/dev/null"]
+    answer = run_group(asked, cwd=Path("/"), limit_seconds=QUERY_SECONDS, env=os.environ | {"LC_ALL": "C"})
+    if answer.timed_out:
+        raise NvccError(f"does not answer --dryrun in {QUERY_SECONDS:.0f} s", where=str(nvcc.path))
+    said = answer.output
+    settings = dict(_SETTING.findall(said))
+    programs = [nvcc.path.absolute(), nvcc.path.resolve()]
+    roots = [nvcc.path.absolute(), nvcc.path.resolve()]
+    if top := settings.get("TOP"):
+        kit = Path(top).resolve()
+        cicc = Path(settings.get("CICC_PATH", kit / "nvvm" / "bin")).resolve()
+        library = Path(settings.get("NVVMIR_LIBRARY_DIR", kit / "nvvm" / "libdevice")).resolve()
+        programs += [*(kit / "bin" / name for name in _TOOLS), cicc / "cicc", *sorted(library.glob("*.bc"))]
+        roots += [kit, cicc.parent, library]
+    if host := _HOST.search(said):
+        programs += _host_compiler(host[1].strip('"'))
+    contents = [(str(path), hashes.of(str(path))) for path in programs]
+    digest = hashlib.sha256(json.dumps([nvcc.version, contents]).encode()).hexdigest()
+    return Toolchain(nvcc, digest, tuple(dict.fromkeys(path for path in roots if path.exists())))
+
+
+def _host_compiler(name: str) -> list[Path]:
+    """The host's compiler, which preprocesses, and the program that it has for C++."""
+    found = shutil.which(name)
+    if found is None:
+        return []
+    answer = run_group([found, "-print-prog-name=cc1plus"], cwd=Path("/"), limit_seconds=QUERY_SECONDS)
+    return [Path(found).resolve(), *([Path(answer.output.strip())] if answer.returncode == 0 else [])]

@@ -1,0 +1,410 @@
+"""What a build has read decides whether it is taken again: with the real nvcc, and with a compiler of one's own."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmha.harness.contract.protocol import LaunchShape, Variant
+from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.cache import CacheError
+from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.nvcc import find_nvcc
+from fmha.harness.worker.compilers.read import repeatable
+from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.toolchain import toolchain
+from tests.integration.test_own_kernels import fmha, repository_with
+
+pytestmark = pytest.mark.nvcc
+
+KERNEL = """\
+#include "listed.cuh"
+#include "beside.cuh"
+#include <outside.cuh>
+#if __has_include("chosen.cuh")
+#include "chosen.cuh"
+#else
+#define CHOSEN 0
+#endif
+#ifdef __CUDA_ARCH__
+#include "device.cuh"
+#endif
+extern "C" __global__ void probe(int* p) { *p = LISTED + BESIDE + OUTSIDE + CHOSEN + device_only(); }
+"""
+VARIANT = Variant(
+    "probe", "sm_90a", "kernels/probe.cu", "probe", None, None, LaunchShape(0, 0, 0, 0, 0),
+    flags=("-std=c++17", "-Iearly", "-Iinclude", "-I../outside"), sources=("kernels/probe.cu", "include/listed.cuh"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A repository whose kernel reads a header that it declares, others that it does not, and one that lies outside."""
+    files = {
+        "tree/kernels/probe.cu": KERNEL,
+        "tree/include/listed.cuh": "#define LISTED 1000\n",
+        "tree/include/beside.cuh": "#define BESIDE 200\n",
+        "tree/include/device.cuh": "__device__ inline int device_only() { return 0; }\n",
+        "tree/early/unrelated.cuh": "",
+        "outside/outside.cuh": "#define OUTSIDE 30\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "tree"
+
+
+def build(tree, variant=VARIANT, said=None, cache=None):
+    cache = cache or tree.parent / "cache"
+    (result,) = build_variants(tree, [variant], cache, 300, 1, (said if said is not None else []).append)
+    return result
+
+
+def stored(result):
+    """What the kernel stores."""
+    assert result.error is None, result.error
+    (value,) = re.findall(r"\bmov\.\w32\s+%r\d+, (\d+);", Path(result.ptx).read_text())
+    return int(value)
+
+
+CHANGES = {
+    "listed": ("include/listed.cuh", "#define LISTED 2000\n", 2230),
+    "unlisted": ("include/beside.cuh", "#define BESIDE 300\n", 1330),
+    "outside": ("../outside/outside.cuh", "#define OUTSIDE 40\n", 1240),
+    "shadows on the include path": ("early/beside.cuh", "#define BESIDE 400\n", 1430),
+    "shadows beside the source": ("kernels/beside.cuh", "#define BESIDE 500\n", 1530),
+    "shadows one from outside": ("include/outside.cuh", "#define OUTSIDE 50\n", 1250),
+    "asked for by __has_include": ("include/chosen.cuh", "#define CHOSEN 4\n", 1234),
+    "read for the device alone": ("include/device.cuh", "__device__ inline int device_only() { return 5; }\n", 1235),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_header_is_never_stale(tree, change):
+    assert stored(build(tree)) == 1230
+    assert build(tree).cached
+    name, text, wanted = CHANGES[change]
+    (tree / name).write_text(text)
+    changed = build(tree)
+    assert not changed.cached
+    assert stored(changed) == wanted
+    assert build(tree).cached
+
+
+def test_what_was_there_before_is_found_again(tree):
+    first = build(tree)
+    header = tree / "include" / "beside.cuh"
+    text = header.read_text()
+    header.write_text("#define BESIDE 300\n")
+    assert not build(tree).cached
+    header.write_text(text)
+    again = build(tree)
+    assert again.cached
+    assert (again.ptx, again.source_hash) == (first.ptx, first.source_hash)
+
+
+def test_a_file_that_no_build_reads_changes_nothing(tree):
+    build(tree)
+    (tree / "include" / "other.cuh").write_text("#define OTHER 1\n")
+    (tree / "README.md").write_text("# Kernels\n")
+    assert build(tree).cached
+
+
+def test_the_hash_of_the_sources_has_what_was_read_of_the_repository(tree):
+    first = build(tree)
+    read = ("include/beside.cuh", "include/device.cuh")
+    assert first.source_hash == hash_sources(tree, (*VARIANT.sources, *read))
+    declared = replace(VARIANT, sources=("kernels", "include"))
+    assert build(tree, declared).source_hash == hash_sources(tree, declared.sources)
+
+
+def test_a_file_that_changes_while_it_is_compiled_is_not_taken_for_what_was_read(tree, tmp_path, monkeypatch):
+    """The compiler has read it by the time it changes."""
+    real = find_nvcc().path
+    wrapper = tmp_path / "nvcc"
+    header = tree / "include" / "beside.cuh"
+    wrapper.write_text(
+        f'#!/bin/sh\n{real} "$@" || exit\ncase "$*" in *-MD*) echo "#define BESIDE 300" >{header};; esac\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("FMHA_NVCC", str(wrapper))
+    monkeypatch.setenv("FMHA_ISOLATION", "off")  # it could not write there
+    assert stored(build(tree)) == 1230
+    wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    second = build(tree)
+    assert not second.cached
+    assert stored(second) == 1330
+
+
+@pytest.mark.parametrize("updated", ["wrapper", "program"])
+def test_an_updated_compiler_of_the_same_version_builds_anew(tree, tmp_path, monkeypatch, updated):
+    real = find_nvcc()
+    kit = next(path for path in toolchain(real, Hashes(tmp_path)).roots if (path / "bin" / "ptxas").is_file())
+    mine = tmp_path / "kit"
+    (mine / "bin").mkdir(parents=True)
+    for path in kit.iterdir():
+        if path.name != "bin":
+            (mine / path.name).symlink_to(path)
+    for path in (kit / "bin").iterdir():
+        if path.name in ("nvcc", "nvcc.profile"):
+            shutil.copy(path, mine / "bin" / path.name)
+        else:
+            (mine / "bin" / path.name).symlink_to(path)
+    wrapper = tmp_path / "nvcc"
+    wrapper.write_text(f'#!/bin/sh\nexec {mine}/bin/nvcc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("FMHA_NVCC", str(wrapper))
+    first = build(tree)
+    assert first.error is None
+    assert build(tree).cached
+    if updated == "wrapper":
+        wrapper.write_text(f'#!/bin/sh\nexec {mine}/bin/nvcc -DFMHA_UPDATED=1 "$@"\n')
+    else:
+        assembler = mine / "bin" / "ptxas"
+        assembler.unlink()
+        assembler.write_text(f'#!/bin/sh\nexec {kit}/bin/ptxas "$@"\n')
+        assembler.chmod(0o755)
+    second = build(tree)
+    assert second.nvcc == first.nvcc
+    assert second.error is None
+    assert not second.cached
+
+
+def test_flags_under_which_nvcc_does_not_tell_what_it_reads_build_anew_each_time(tree, tmp_path):
+    (tree / "flags.txt").write_text("-DLATER=1\n")
+    variant = replace(VARIANT, flags=(*VARIANT.flags, "--options-file", "flags.txt"))
+    for _ in range(2):
+        result = build(tree, variant)
+        assert stored(result) == 1230
+        assert not result.cached
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("-O3", "-lineinfo", "-Ikernel", "-Xcompiler", "-Wall,-Wextra", "--expt-relaxed-constexpr"), True),
+        (("-ccbin", "./evil"), False),
+        (("-Xcompiler", "-Wall,-fplugin=./x.so"), False),
+        (("-Xcompiler=-MF,elsewhere",), False),
+        (("-MF", "elsewhere"), False),
+        (("@flags.txt",), False),
+    ],
+)
+def test_which_flags_hide_what_is_read(flags, expected):
+    assert repeatable(flags) is expected
+
+
+def test_good_ptx_that_a_commit_brings_is_not_taken(tree, monkeypatch):
+    """Under the very names that its broken source is cached by."""
+    good = build(tree)
+    source = tree / VARIANT.source
+    source.write_text(source.read_text().replace("LISTED + ", "LISTED - "))
+    broken = build(tree)
+    assert stored(broken) == 830
+    for name in (Path(broken.ptx).parent.name, f"{VARIANT.name}-{'0' * 32}"):
+        for folder in ("cache", "builds"):
+            shutil.copytree(Path(good.ptx).parent, tree / ".fmha" / folder / name)
+    shutil.rmtree(tree.parent / "cache")
+    rebuilt = build(tree)
+    assert (rebuilt.cached, stored(rebuilt)) == (False, 830)
+    with pytest.raises(CacheError, match="lies in the tree that is judged, so that a commit could bring what is in it"):
+        build(tree, cache=tree / ".fmha" / "cache")
+
+
+@pytest.mark.parametrize("damage", ["ptx", "log", "inputs", "another's"])
+def test_an_entry_that_was_tampered_with_is_built_again_with_a_word(tree, damage):
+    first = build(tree)
+    entry = Path(first.ptx).parent
+    good = Path(first.ptx).read_bytes()
+    if damage == "ptx":
+        Path(first.ptx).write_bytes(good.replace(b"1230", b"1231"))
+    elif damage == "log":
+        (entry / "compiler.log").write_text("")
+    elif damage == "inputs":
+        manifest = entry / "manifest.json"
+        manifest.write_text(manifest.read_text().replace("include/beside.cuh", "include/device.cuh"))
+    else:  # of another source, under the name of this one
+        (tree / "include" / "beside.cuh").write_text("#define BESIDE 300\n")
+        other = Path(build(tree).ptx).parent
+        (tree / "include" / "beside.cuh").write_text("#define BESIDE 200\n")
+        shutil.rmtree(entry)
+        other.rename(entry)
+    said = []
+    second = build(tree, said=said)
+    assert not second.cached
+    assert Path(second.ptx).read_bytes() == good
+    assert [line for line in said if "is damaged and is not taken" in line and str(entry) in line], said
+    assert build(tree).cached
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_a_cache_that_others_may_write_is_refused(tree, mode):
+    cache = tree.parent / "cache"
+    cache.mkdir()
+    cache.chmod(mode)
+    with pytest.raises(CacheError, match="can be written by other accounts; chmod go-w"):
+        build(tree)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_a_cache_of_another_account_is_refused(tree):
+    cache = tree.parent / "cache"
+    cache.mkdir(mode=0o755)
+    os.chown(cache, 65534, 65534)
+    with pytest.raises(CacheError, match=r"belongs to another account \(uid 65534\)"):
+        build(tree)
+
+
+def test_a_new_cache_is_the_account_s_alone(tree):
+    build(tree)
+    assert (tree.parent / "cache").stat().st_mode & 0o777 == 0o700
+
+
+ADAPTER = """\
+import sys
+from pathlib import Path
+import fmha
+sys.path.insert(0, str(Path(__file__).parent / "lib"))
+import helper
+import package.part
+class Own(fmha.Kernel):
+    source = "own.py"
+    fields = (fmha.Field("n"),)
+    def build(self, case, arch): return fmha.Build("probe")
+    def compile(self, case, arch):
+        value = helper.VALUE + package.part.VALUE + int((Path(__file__).parent / "data.txt").read_text())
+        return PTX.replace("VALUE", str(value))
+    def inputs(self, case, random): return {}
+    def outputs(self, case): return {}
+    def launches(self, case): return []
+    def reference(self, case, inputs): return {}
+PTX = '''
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry probe(.param .u64 p) {
+  .reg .b64 %rd<2>;
+  .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [p];
+  mov.b32 %r1, VALUE;
+  st.global.b32 [%rd1], %r1;
+  ret;
+}
+'''
+"""
+OWN = replace(
+    VARIANT,
+    name="own",
+    source="own.py",
+    sources=("own.py",),
+    flags=("-O3",),
+    compiler="own.py:Own own",
+    example="own_n1",
+)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A repository whose adapter compiles with a helper module, a package of the environment's and a file of data."""
+    files = {
+        "own/own.py": ADAPTER,
+        "own/lib/helper.py": "VALUE = 1000\n",
+        "own/data.txt": "4\n",
+        "site-packages/package/__init__.py": "",
+        "site-packages/package/part.py": "VALUE = 230\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site-packages")])
+    return tmp_path / "own"
+
+
+EARLIER = """\
+import sys, types
+part = sys.modules["package.part"] = types.SimpleNamespace(VALUE=430)
+"""
+OTHERS = {
+    "a helper module": ("lib/helper.py", "VALUE = 2000\n", 2234),
+    "a package of the environment": ("../site-packages/package/part.py", "VALUE = 330\n", 1334),
+    "a file of data": ("data.txt", "5\n", 1235),
+    "a package that comes earlier": ("lib/package/__init__.py", EARLIER, 1434),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_what_another_compiler_reads_is_never_stale(own, change):
+    assert stored(build(own, OWN)) == 1234
+    assert build(own, OWN).cached
+    name, text, wanted = OTHERS[change]
+    path = own / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    changed = build(own, OWN)
+    assert not changed.cached
+    assert stored(changed) == wanted
+
+
+def test_where_a_sandbox_is_required_the_whole_tree_counts_for_another_compiler(own, monkeypatch):
+    monkeypatch.setenv("FMHA_ISOLATION", "require")
+    assert not build(own, OWN).cached
+    assert build(own, OWN).cached
+    (own / "unread.bin").write_text("x")
+    assert not build(own, OWN).cached
+
+
+OWN_FOLDER = "import sys\nsys.path.insert(0, __file__.rpartition('/')[0])\n"
+
+
+@pytest.mark.triton
+def test_a_helper_module_of_triton_s_is_never_stale(tmp_path):
+    root = repository_with("triton", tmp_path / "ours")
+    (root / "helpers.py").write_text("import triton\n@triton.jit\ndef scaled(x):\n    return x\n")
+    source = root / "attention.py"
+    text = source.read_text().replace("tl.exp2(top - higher)", "scaled(tl.exp2(top - higher))")
+    source.write_text(f"{OWN_FOLDER}from helpers import scaled\n{text}")
+    assert taken_again(root) == {False}
+    assert taken_again(root) == {True}
+    (root / "helpers.py").write_text((root / "helpers.py").read_text().replace("return x", "return 2 * x"))
+    assert taken_again(root) == {False}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="CuTe DSL is not installed here")
+def test_a_package_of_cute_s_is_never_stale(tmp_path):
+    root = repository_with("cute", tmp_path / "ours")
+    (root / "layouts").mkdir()
+    (root / "layouts" / "__init__.py").write_text("TILE = 1\n")
+    source = root / "fmha_kernels.py"
+    source.write_text(f"{source.read_text()}{OWN_FOLDER}import layouts\n")
+    assert taken_again(root) == {False}
+    assert taken_again(root) == {True}
+    (root / "layouts" / "__init__.py").write_text("TILE = 2\n")
+    assert taken_again(root) == {False}
+
+
+def taken_again(root):
+    """Whether a run of what is in the folder takes its builds from the cache."""
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    return {variant["cached"] for variant in json.loads(ran.stdout)["variants"]}
+
+
+def test_a_file_is_hashed_again_until_it_has_settled(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("one")
+    hashes = Hashes(tmp_path)
+    first = hashes.of(str(file))
+    facts = file.stat()
+    with file.open("r+") as opened:
+        opened.write("two")
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert hashes.of(str(file)) != first
+    assert hashes.of(str(tmp_path / "none")) == ""
