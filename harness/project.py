@@ -11,6 +11,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.errors import InfrastructureError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -28,10 +29,10 @@ def version() -> str:
     return metadata.version("fmha")
 
 
-def unpacked(folder: Path) -> Path:
-    """A copy, in `.fmha/project` of `folder`, of the kernel/ and matrix.yaml that fmha brings; what is built lies
-    beside it. One that is there is used. Raises InfrastructureError when it cannot be made."""
-    home = folder / ".fmha" / "project" / _digest()
+def unpacked() -> Path:
+    """A copy, in the account's folder, of the kernel/ and matrix.yaml that fmha brings. One that is there is used.
+    Raises InfrastructureError when it cannot be made."""
+    home = account.folder("project") / _digest()
     if (home / _MARK).is_file():
         return home
     try:
@@ -44,7 +45,9 @@ def unpacked(folder: Path) -> Path:
     except OSError as error:
         if not (home / _MARK).is_file():
             raise InfrastructureError(
-                f"cannot unpack the kernels: {error.strerror}", where=str(home), next_step="run fmha in another folder"
+                f"cannot unpack the kernels: {error.strerror}",
+                where=str(home),
+                next_step=f"set {account.VARIABLE} to another folder",
             ) from error
     return home
 
@@ -53,8 +56,7 @@ def sources() -> Path:
     """Where this fmha's own kernels can be built: its checkout, else a copy in the user's cache of what it brought."""
     if not brought():
         return _PACKAGE.parent
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return unpacked(Path(base) / "fmha")
+    return unpacked()
 
 
 @functools.cache

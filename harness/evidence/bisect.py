@@ -1,8 +1,8 @@
 """Bisect: the commit that made a regression, found by tests of commits in worktrees of their own.
 
-Every tested commit is an archived run in the bisection's folder, `.fmha/bisect/<key>/runs`. An interrupted bisection
-goes on because it asks the same questions again and the runs that are there answer at once. Several commits are tested
-side by side where there are several hosts, or where a host is asked for several at once.
+Every tested commit is an archived run in the bisection's folder, which the account has for each checkout and question.
+An interrupted bisection goes on because it asks the same questions again and the runs that are there answer at once.
+Several commits are tested side by side where there are several hosts, or where a host is asked for several at once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fmha.harness import archive
+from fmha.harness import account, archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.config import load
 from fmha.harness.config.filters import NothingSelectedError
@@ -84,7 +85,7 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
     hosts = several.names(asked.request.host)
     if len(hosts) > 1:
         several.prepare(asked.request)  # whether they run the same kernels on the same kind of device
-    folder = root / ".fmha" / "bisect" / _key(good, bad, asked)
+    folder = folder_of(root) / _key(good, bad, asked)
     with _locked(folder), ExitStack() as stack:
         places = []
         for number in range(len(hosts) * asked.at_once):
@@ -92,6 +93,11 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
             places.append(_Place(hosts[number % len(hosts)], tree))
         search = _Search(root, folder, places, asked, observer)
         return search.run(good, bad)
+
+
+def folder_of(root: Path) -> Path:
+    """Where bisections of a checkout are kept. Not in it: a commit could bring the answers of others."""
+    return account.folder("bisect", outside=root) / hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
 
 
 @dataclass(slots=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,11 @@ from numpy.typing import NDArray
 
 from fmha.emulator.debug.differ import Catcher, Difference, first_difference, lanes_that_differ
 from fmha.emulator.debug.observe import TRACE, Log, Recorder, place
+from fmha.harness.config import MATRIX_FILE
 from fmha.harness.errors import UserError
-from fmha.harness.git import git, git_failure
+from fmha.harness.git import resolve_commit
 from fmha.harness.see.subject import Subject, subject_of
+from fmha.harness.stages.laid_out import laid_out
 
 MOST_LANES = 4
 
@@ -40,23 +39,14 @@ def parse_side(text: str) -> Side:
     return Side(text, name, commit, schedule)
 
 
-@contextmanager
-def tree_of(root: Path, commit: str) -> Iterator[Path]:
+def tree_of(root: Path, commit: str) -> Path:
     """The kernels and matrix.yaml of a commit, in a folder of their own; of the working tree without one."""
     if not commit:
-        yield root
-        return
-    found = git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    if found.returncode != 0:
+        return root
+    sha = resolve_commit(root, commit)
+    if sha is None:
         raise UserError(f"no commit is named {commit!r}", where=str(root))
-    with tempfile.TemporaryDirectory(prefix="fmha-tree-") as folder:
-        packed = Path(folder) / "tree.tar"
-        made = git(root, "archive", "-o", str(packed), found.stdout.strip(), "kernel", "matrix.yaml")
-        if made.returncode != 0:
-            raise git_failure(made)
-        with tarfile.open(packed) as tar:
-            tar.extractall(folder, filter="data")
-        yield Path(folder)
+    return laid_out(root, sha, "kernels", ("kernel", MATRIX_FILE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +59,21 @@ def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
     """Raises UserError for what is no launch."""
     if launch is not None and (a.commit or b.commit):
         raise UserError("a file of PTX is of no commit", next_step="leave @COMMIT out, or name a configuration")
-    with tree_of(root, a.commit) as tree_a, tree_of(root, b.commit) as tree_b:
-        subjects = [subject_of(tree, side.name, launch, side.schedule) for tree, side in ((tree_a, a), (tree_b, b))]
-        traces = []
-        for subject in subjects:
-            recorder = Recorder(TRACE)
-            subject.run(recorder)
-            traces.append(recorder.logs)
-        found, compared = first_difference(*traces)
-        if found is None:
-            return Compared((f"no value differs: {compared} executions compared",), None)
-        caught = [
-            _caught(subject, found.launch, pc, event)
-            for subject, pc, event in zip(
-                subjects, (found.pc_a, found.pc_b), (found.event_a, found.event_b), strict=True
-            )
-        ]
-        return Compared(tuple(_told(found, traces, caught, a, b)), found)
+    trees = [(tree_of(root, side.commit), side) for side in (a, b)]
+    subjects = [subject_of(tree, side.name, launch, side.schedule) for tree, side in trees]
+    traces = []
+    for subject in subjects:
+        recorder = Recorder(TRACE)
+        subject.run(recorder)
+        traces.append(recorder.logs)
+    found, compared = first_difference(*traces)
+    if found is None:
+        return Compared((f"no value differs: {compared} executions compared",), None)
+    caught = [
+        _caught(subject, found.launch, pc, event)
+        for subject, pc, event in zip(subjects, (found.pc_a, found.pc_b), (found.event_a, found.event_b), strict=True)
+    ]
+    return Compared(tuple(_told(found, traces, caught, a, b)), found)
 
 
 def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:

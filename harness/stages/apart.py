@@ -169,7 +169,7 @@ def _judge_of(root: Path, commit: str) -> Path:
     names = [name for name in PARTS if git(root, "cat-file", "-e", f"{commit}:{name}").returncode == 0]
     if "harness" not in names:
         raise UserError(f"--judge: commit {commit[:12]} has no harness", next_step="name a later one")
-    tree = laid_out(root, commit, names, beside=_CORE_FILE)
+    tree = laid_out(root, commit, "judge", names, beside=_CORE_FILE)
     if not (tree / "harness" / "judge" / "identity.py").is_file():
         what = f"--judge: commit {commit[:12]} is of before the judge was a folder"
         raise UserError(what, next_step="name a later one")

@@ -111,7 +111,7 @@ def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, host: HostSet
     if asked not in ("", here) and job.judge and not own:
         raise InfrastructureError(f"commit {commit} is not the one that was asked to judge", where=f"run {run}")
     text, name = done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {commit[:12]}"
-    return interpret(text, name, asked or here, lambda: laid_out(root, commit))
+    return interpret(text, name, asked or here, lambda: laid_out(root, commit, "whole"))
 
 
 def place_of(run: str, directory: Path, host: str | None) -> Place:

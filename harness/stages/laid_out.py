@@ -18,15 +18,15 @@ from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.rundir import HostError
 
 
-def laid_out(root: Path, commit: str, names: Sequence[str] = (), beside: str = "") -> Path:
-    """The folder with the files of a commit, all or those of some names, and nothing else but what `beside`, a pattern,
-    matches.
+def laid_out(root: Path, commit: str, part: str, names: Sequence[str] = (), beside: str = "") -> Path:
+    """The folder `part` of a commit, with all of its files or those of some names, and nothing else but what `beside`,
+    a pattern, matches.
 
     What is there already is held against git's objects, and written anew where it differs. Raises UserError for a
     commit with what no folder should have, InfrastructureError when it cannot be written.
     """
     entries = _listed(root, commit, names)
-    tree = account.folder("judges", outside=root) / commit / ("tree" if names else "whole")
+    tree = account.folder("commits", outside=root) / commit / part
 
     def ignored(paths: list[bytes]) -> set[bytes]:
         return {path for path in paths if fnmatchcase(os.fsdecode(path), beside)}

@@ -53,7 +53,7 @@ def commit_facts(directory: Path) -> GitFacts:
     if root is None:
         if not project.brought():
             raise _outside(directory)
-        return GitFacts(project.unpacked(directory), NO_COMMIT, None, (), directory, project.version())
+        return GitFacts(project.unpacked(), NO_COMMIT, None, (), directory, project.version())
     head = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head.returncode != 0:
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")

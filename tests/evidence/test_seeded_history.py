@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.errors import ExitCode
+from fmha.harness.evidence.bisect import folder_of
 from tests.evidence.seeded_history import CLEAN, HISTORY, PLANTS, REPOSITORY, History
 from tests.forked import fmha
 from tests.harness.support import git
@@ -86,7 +87,7 @@ def test_all_that_was_asked_for_may_vanish(history: History) -> None:
 
 @pytest.mark.parametrize("at_once", ["1", "2"])
 def test_a_bisection_that_was_stopped_goes_on(history: History, at_once: str) -> None:
-    shutil.rmtree(history.root / ".fmha" / "bisect", ignore_errors=True)
+    shutil.rmtree(folder_of(history.root), ignore_errors=True)
     git(history.root, "checkout", "-q", "main")
     arguments = ["bisect", history.shas[0], history.shas[13], "--for", "resources", "--json", "--quiet"]
     arguments += ["--at-once", at_once]
@@ -98,7 +99,7 @@ def test_a_bisection_that_was_stopped_goes_on(history: History, at_once: str) ->
         stderr=subprocess.PIPE,
         text=True,
     )
-    runs = lambda: sorted((history.root / ".fmha" / "bisect").glob("*/runs/2*.json"))  # noqa: E731
+    runs = lambda: sorted((folder_of(history.root)).glob("*/runs/2*.json"))  # noqa: E731
     before = eventually(lambda: found if len(found := runs()) >= 3 else None)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()

@@ -41,7 +41,7 @@ def planted(project: Path) -> Iterator[Callable[..., tuple[int, str]]]:
 
     yield run
     git(project, "checkout", "-q", "-f", "main")
-    shutil.rmtree(project / ".fmha" / "judges", ignore_errors=True)
+    shutil.rmtree(project / ".fmha", ignore_errors=True)
 
 
 def _into(root: Path, name: str, code: str) -> None:
