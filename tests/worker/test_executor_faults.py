@@ -230,7 +230,7 @@ def launched(executor: Executor, file: Path) -> bool:
         address = device.alloc(256, "words")
         module = device.load(file)
         params = (address.to_bytes(8, "little"), (3).to_bytes(4, "little"))
-        report = device.launch(module, "small", LaunchConfig((2, 1, 1), (32, 1, 1)), params)
+        report = device.launch(module, "small", LaunchConfig((1, 1, 1), (32, 1, 1)), params)
         assert len(device.download(address, 256)) == 256
         return not any(finding.severity == "error" for finding in report.findings)
     finally:
