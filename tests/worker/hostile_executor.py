@@ -125,6 +125,7 @@ def write_secret(outgoing: int, done: Any) -> Any:
 FAULTS: dict[str, tuple[str, Callable[[int, Any], Any]]] = {
     "none": ("", hang),
     "killed": ("launch", kill),
+    "killed-silently": ("launch", lambda *_: os.kill(os.getpid(), signal.SIGKILL)),
     "segfault": ("launch", lambda *_: ctypes.string_at(0)),
     "leaves": ("launch", leave),
     "closes": ("download", close),

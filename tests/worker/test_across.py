@@ -138,7 +138,17 @@ def test_every_fault_is_tried() -> None:
         {fault for fault, _ in mark.args[1]}
         for mark in test_an_executor_that_is_taken_over_costs_its_configuration.pytestmark  # type: ignore[attr-defined]
     )
-    assert FAULTS.keys() - tried == {"none", "hangs", "output-half", "closes", "flood", "twice", "reads", "writes"}
+    assert FAULTS.keys() - tried == {
+        "none",
+        "killed-silently",
+        "hangs",
+        "output-half",
+        "closes",
+        "flood",
+        "twice",
+        "reads",
+        "writes",
+    }
 
 
 def test_an_executor_that_was_lost_stays_lost(hostile: Hostile) -> None:
@@ -148,6 +158,14 @@ def test_an_executor_that_was_lost_stays_lost(hostile: Hostile) -> None:
         with pytest.raises(DeviceLostError, match="an address: -1"):
             device.alloc(16, "words")
     device.close()
+
+
+def test_its_last_words_are_of_the_configuration_that_it_ended_in(hostile: Hostile, artefact: Path) -> None:
+    executor = hostile("killed-silently")
+    with pytest.raises(DeviceError, match="no such file"):
+        executor.open(0, "realistic").load(artefact.with_name("none"))  # it says so on standard error as well
+    _, (event,) = run(artefact, executor)
+    assert event.message == "executor killed by SIGKILL"
 
 
 def test_an_answer_too_many_is_no_output_of_the_next_configuration(hostile: Hostile, artefact: Path) -> None:

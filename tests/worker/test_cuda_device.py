@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fmha.harness.contract.device import DeviceError, LaunchConfig, TensorMapSpec
+from fmha.harness.contract.device import Device, DeviceError, LaunchConfig, Roomy, Stopwatch, TensorMapSpec
 from fmha.harness.worker.devices import cuda
+from fmha.harness.worker.devices.across import Executor
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +78,27 @@ def test_kept_launches_are_made_in_order_each_with_its_own_parameters(monkeypatc
     assert recorder.made == [(stream, *launch) for stream in (3, 0, 3) for launch in both]
 
 
+@pytest.fixture(params=["in this process", "across the wall"])
+def device(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Device]:
+    if request.param == "in this process":
+        yield cuda.CudaDevice()
+        return
+    with closing(Executor("cuda", [tmp_path / "any.cubin"])) as executor:
+        yield executor.open(0, "realistic")
+
+
 @pytest.mark.gpu
 @needs_gpu
-def test_memory_goes_there_and_back() -> None:
-    device = cuda.CudaDevice()
+def test_a_gpu_is_a_stopwatch_on_either_side(device: Device) -> None:
+    assert isinstance(device, Stopwatch)
+    assert isinstance(device, Roomy)
+    assert device.multiprocessors > 1
+    assert device.clock() is None or 100.0 < (device.clock() or 0.0) < 1e4
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_memory_goes_there_and_back(device: Device) -> None:
     data = np.arange(1000, dtype=np.uint8)
     address = device.alloc(data.nbytes, "data")
     assert address % 256 == 0
@@ -89,8 +109,7 @@ def test_memory_goes_there_and_back() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-def test_the_driver_refuses_a_map_that_the_emulator_refuses() -> None:
-    device = cuda.CudaDevice()
+def test_the_driver_refuses_a_map_that_the_emulator_refuses(device: Device) -> None:
     address = device.alloc(4096, "data")
     good = TensorMapSpec("bf16", address, (64, 8), (128,), (64, 8), (1, 1), "128B")
     assert len(device.encode_tensor_map(good)) == 128

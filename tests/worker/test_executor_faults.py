@@ -6,12 +6,12 @@ import os
 import random
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -166,10 +166,10 @@ def ended_after(seconds: float, executor: Executor) -> Iterator[None]:
 
 
 def mutated(text: str, seed: int) -> str:
-    """One to four lines of a module changed."""
+    """One or two lines of a module changed."""
     generator = random.Random(seed)
     words = re.findall(r"[\w.%$]+", text)
-    for _ in range(generator.randint(1, 4)):
+    for _ in range(generator.randint(1, 2)):
         lines = text.split("\n")
         at = generator.randrange(3, len(lines) - 1)
         lines[at] = changed(lines[at], words, generator)
@@ -220,7 +220,6 @@ def test_mutated_modules_cost_nobody_but_themselves(tmp_path: Path) -> None:
         executor.close()
     assert sum(made.values()) == MUTANTS + 1
     assert made["DeviceError"] > 5, f"mutations that are none: {made}"
-    print(made, file=sys.stderr)
 
 
 def launched(executor: Executor, file: Path) -> bool:
@@ -228,9 +227,10 @@ def launched(executor: Executor, file: Path) -> bool:
     device = executor.open(0, "realistic")
     try:
         address = device.alloc(256, "words")
+        device.upload(address, np.zeros(64, np.uint32))
         module = device.load(file)
         params = (address.to_bytes(8, "little"), (3).to_bytes(4, "little"))
-        report = device.launch(module, "small", LaunchConfig((2, 1, 1), (32, 1, 1)), params)
+        report = device.launch(module, "small", LaunchConfig((1, 1, 1), (32, 1, 1)), params)
         assert len(device.download(address, 256)) == 256
         return not any(finding.severity == "error" for finding in report.findings)
     finally:

@@ -53,6 +53,7 @@ class Executor:
 
     def open(self, seed: int, schedule: str) -> AcrossDevice:
         number = next(self._numbers)
+        self.behind.begin()
         facts, _ = self.behind.ask({"do": "open", "on": number, "seed": seed, "schedule": schedule})
         if self._facts is None:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -85,6 +86,10 @@ class Behind:
         except EndedError:
             raise self._ended() from None
 
+    def begin(self) -> None:
+        """What it said until now is of what is over: its last words are those from here on."""
+        self._heard.forget()
+
     def distrusted(self, why: object) -> DeviceLostError:
         """Ends the process, which said what it may not say."""
         return self._given_up(f"the executor gave no answer but {why}")
@@ -140,7 +145,9 @@ class _Heard:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
+        self._left = MOST_STDERR
         self._tail = bytearray()
+        self._taking = threading.Lock()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -149,14 +156,32 @@ class _Heard:
         self._thread.join(GRACE_SECONDS)
         return last_words(bytes(self._tail))
 
+    def forget(self) -> None:
+        """What has been written until now is no part of the end."""
+        with self._taking:
+            for _ in range(2):  # a pipe holds no more than one reading takes
+                self._take()
+            self._tail = bytearray()
+
     def _read(self) -> None:
-        left = MOST_STDERR
-        with contextlib.suppress(OSError, ValueError), self._stream:
-            while data := os.read(self._stream.fileno(), _TAIL_BYTES):
-                self._tail = (self._tail + data)[-_TAIL_BYTES:]
-                if left > 0:
-                    cut = data[:left] + b"\n(the rest is left out)\n" if len(data) > left else data
-                    left -= len(data)
-                    with contextlib.suppress(OSError):  # a full disk costs nobody a result
-                        sys.stderr.buffer.write(cut)
-                        sys.stderr.buffer.flush()
+        going = True
+        while going:
+            select.select([self._stream], [], [])
+            with self._taking:
+                going = self._take()
+        with self._taking:
+            self._stream.close()
+
+    def _take(self) -> bool:
+        """What is there, if anything; whether more may come."""
+        if self._stream.closed or not select.select([self._stream], [], [], 0)[0]:
+            return not self._stream.closed
+        data = os.read(self._stream.fileno(), _TAIL_BYTES)
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        if data and self._left > 0:
+            cut = data if len(data) <= self._left else data[: self._left] + b"\n(the rest is left out)\n"
+            self._left -= len(data)
+            with contextlib.suppress(OSError):  # a full disk costs nobody a result
+                sys.stderr.buffer.write(cut)
+                sys.stderr.buffer.flush()
+        return bool(data)
