@@ -9,9 +9,10 @@ import os
 import stat
 from pathlib import Path
 
-from fmha.harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError, UserError
 
 VARIABLE = "FMHA_CACHE"  # names another folder
+OWN = ".fmha"  # of a checkout
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -35,6 +36,17 @@ def folder(name: str, outside: Path | None = None) -> Path:
             where=str(found),
             next_step=f"set {VARIABLE} to a folder elsewhere",
         )
+    return found
+
+
+def in_checkout(root: Path, name: str) -> Path:
+    """`.fmha/name` of a checkout, for what is written there and read by nobody who judges. Raises UserError where it is
+    a link, or lies behind one: a commit can bring one that leads anywhere."""
+    found = root / OWN / name
+    for path in (found.parent, found):
+        if path.is_symlink():
+            what = "fmha writes below this folder, and it is a link"
+            raise UserError(what, where=str(path), next_step="remove it: a commit may have brought it")
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from watchfiles import watch as changes_of
 
+from fmha.harness import account
 from fmha.harness.archive import RunRecord
 from fmha.harness.config import MATRIX_FILE, load
 from fmha.harness.contract.protocol import BuildResult
@@ -28,7 +29,7 @@ class Watcher:
     """Runs rounds in a checkout. Their records go to `.fmha/watch`: an edit under way is no evidence."""
 
     def __init__(self, request: Request, root: Path, observer: Observer, show: Show) -> None:
-        self._request = dataclasses.replace(request, results=root / ".fmha" / "watch")
+        self._request = dataclasses.replace(request, results=account.in_checkout(root, "watch"))
         self._observer = observer
         self._show = show
         self._known: Mapping[str, object] | None = None  # what each configuration runs; None before the first round

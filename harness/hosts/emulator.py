@@ -37,7 +37,7 @@ class EmulatorHost:
         if self._silicon:
             self.device = "emulator-silicon"
         self._root = root
-        self._runs = root / ".fmha" / "runs"
+        self._runs = account.in_checkout(root, "runs")
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
         self._kernels = kernels or {}

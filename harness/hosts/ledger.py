@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fmha.harness import account
 from fmha.harness.hosts.base import Order
 
 
@@ -37,7 +38,7 @@ def note(root: Path, run: str, host: str, order: Order, judge: str | None) -> No
         "judge": judge or "",
     }
     with contextlib.suppress(OSError):
-        folder = root / ".fmha" / "remote"
+        folder = account.in_checkout(root, "remote")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / run).write_text(json.dumps(words), encoding="utf-8")
 
@@ -47,7 +48,7 @@ def entry(root: Path, run: str) -> Entry | None:
     if "/" in run or run.startswith("."):
         return None
     try:
-        text = (root / ".fmha" / "remote" / run).read_text(encoding="utf-8")
+        text = (account.in_checkout(root, "remote") / run).read_text(encoding="utf-8")
         return Entry(**json.loads(text)) if text.startswith("{") else Entry(text)
     except (OSError, ValueError, TypeError):
         return None
@@ -56,6 +57,6 @@ def entry(root: Path, run: str) -> Entry | None:
 def runs(root: Path) -> list[str]:
     """The names of the runs that were started from this checkout, the newest first."""
     try:
-        return sorted((path.name for path in (root / ".fmha" / "remote").iterdir()), reverse=True)
+        return sorted((path.name for path in (account.in_checkout(root, "remote")).iterdir()), reverse=True)
     except OSError:
         return []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness import account
-from fmha.harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError, UserError
 
 
 def test_it_is_the_accounts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +55,13 @@ def test_what_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(account.VARIABLE, str(tmp_path / "file"))
     with pytest.raises(InfrastructureError, match=r"fmha cannot keep what it makes: (File exists|Not a directory)"):
         account.folder("judges")
+
+
+@pytest.mark.parametrize("link", [".fmha", ".fmha/runs"])
+def test_a_link_in_the_checkout_leads_nobody_elsewhere(tmp_path: Path, link: str) -> None:
+    (tmp_path / "theirs" / "runs").mkdir(parents=True)
+    (tmp_path / "checkout" / Path(link).parent).mkdir(parents=True)
+    (tmp_path / "checkout" / link).symlink_to(tmp_path / "theirs")
+    with pytest.raises(UserError, match="it is a link"):
+        account.in_checkout(tmp_path / "checkout", "runs")
+    assert account.in_checkout(tmp_path, "runs") == tmp_path / ".fmha" / "runs"

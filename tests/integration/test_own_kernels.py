@@ -262,11 +262,11 @@ def test_another_reference_is_another_judge(norm: Path) -> None:
     assert {item["text"] for item in found["regressions"] if item["kind"] == "judge"} == {"fmha_kernels.py"}
 
 
-def test_ptx_of_another_compiler_is_a_source_too(norm: Path) -> None:
+def test_ptx_of_another_compiler_is_a_source_too(norm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FMHA_CACHE", str(tmp_path))  # other tests have built kernels with faults
     git(norm, "checkout", "-q", "-B", "ptx", "main")
-    shutil.rmtree(norm / ".fmha" / "cache")  # other tests have built kernels with faults
     assert fmha(norm, "run-matrix", "--case", "rmsnorm_rows8_columns256", "--quiet").returncode == ExitCode.PASS
-    (compiled,) = (norm / ".fmha" / "cache").glob("rmsnorm_sm90a_threads128-*/*.ptx")
+    (compiled,) = (tmp_path / "builds").glob("rmsnorm_sm90a_threads128-*/*.ptx")
     (norm / "rmsnorm.ptx").write_text(compiled.read_text())
     adapter = norm / "fmha_kernels.py"
     adapter.write_text(adapter.read_text().replace('source = "rmsnorm.cu"', 'source = "rmsnorm.ptx"'))

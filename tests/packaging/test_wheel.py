@@ -121,7 +121,7 @@ def test_the_matrix_runs_in_an_empty_folder(installed, tmp_path):
         "sha": "0" * 40, "branch": None, "dirty": False, "dirty_files": [], "dirty_count": 0, "installed": version,
     }  # fmt: skip
     assert record["host"]["versions"]["fmha"] == version
-    assert sorted(item.name for item in tmp_path.iterdir()) == [".fmha", "results"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["results"]
     assert "PASS" in fmha("results", "show", "latest").stdout
     again = fmha("baseline", "accept", "latest", "--why", "x")
     assert again.returncode == 2

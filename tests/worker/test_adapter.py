@@ -13,7 +13,7 @@ import pytest
 
 from fmha.harness.judge.case import Case, Field, case_of
 from fmha.harness.worker.subjects.adapter import Adapter
-from fmha.harness.worker.subjects.adapter_process import AdapterError
+from fmha.harness.worker.subjects.adapter_process import MOST_SHOWN, AdapterError
 from fmha.harness.worker.subjects.called import subject_of
 from fmha.harness.worker.subjects.declared import Declared
 from tests.worker.adapters import CALLED, TWICE, adapter_of
@@ -166,10 +166,31 @@ os.write(1, b"also by the descriptor\\n")
 os.system("echo by a shell")
 return {"x": np.ones(case.size, np.float32)}
 """
-    assert list(tries(tmp_path, body).inputs(0, CASE)["x"]) == [1.0] * 4
+    adapter = tries(tmp_path, body)
+    assert list(adapter.inputs(0, CASE)["x"]) == [1.0] * 4
+    adapter.close()
     said = capfd.readouterr()
     assert said.out == ""
     assert "also by the descriptor\nby a shell\n" in said.err
+
+
+def test_what_it_prints_is_no_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither to a terminal nor to a CI system, and it has an end."""
+    body = """
+import sys
+print("::stop-commands::x")
+print("\\x1b]52;c;aGk=\\x07\\x1b[2J", file=sys.stderr)
+for _ in range(300):
+    print("x" * 9999)
+return {"x": np.ones(case.size, np.float32)}
+"""
+    adapter = tries(tmp_path, body)
+    adapter.inputs(0, CASE)
+    adapter.close()
+    said = capfd.readouterr().err
+    assert "\\::stop-commands::x\n" in said
+    assert "\x1b" not in said
+    assert len(said) <= MOST_SHOWN + 9
 
 
 # By the descriptor of its answers, which it can find. `{}` is written in place of the answer to `inputs`.

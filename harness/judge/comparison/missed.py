@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from fmha.harness.archive.record import Pooled, RunRecord
+from typing import TYPE_CHECKING
+
 from fmha.harness.judge.limits import misses
+
+if TYPE_CHECKING:
+    from fmha.harness.archive.record import Pooled, RunRecord
 
 
 def missed(record: RunRecord) -> list[Pooled]:

@@ -16,18 +16,22 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
+from fmha.harness.text import one_line
 from fmha.harness.worker.process import describe_exit
-from fmha.harness.worker.subjects.frames import Arrays, FrameError, pieces, received
+from fmha.harness.worker.subjects.frames import MOST_BYTES, Arrays, FrameError, pieces, received
 from fmha.harness.worker.subjects.peers import RefusedError
 
 MODULE: Final = "fmha.harness.worker.subjects.adapter_end"
 NOTHING: Final[Arrays] = MappingProxyType({})
 _CACHES: Final = ("TRITON_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
 _CHUNK: Final = 1 << 20
+_WITH_ARRAYS: Final = ("inputs", "reference", "call")  # of the questions: their answers
+LAST_WORDS_SECONDS: Final = 1.0  # for what one that has ended has printed; a child that got away may hold the pipe
+MOST_SHOWN: Final = 1 << 20  # bytes of what it prints
 
 
 class AdapterError(UserError):
@@ -167,13 +171,16 @@ class AdapterProcess:
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 process_group=0,
             )
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         self._process, self._begun = process, False
-        self._end = weakref.finalize(self, _end, process, scratch)
+        shown = threading.Thread(target=_show, args=(process.stderr,), daemon=True)
+        shown.start()
+        self._end = weakref.finalize(self, _end, process, scratch, shown)
         self._pipes = _Pipes(process)
         # What has a cache has it there: another's would be read, and may be anybody's.
         settings = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
@@ -194,7 +201,7 @@ class AdapterProcess:
     def _answered(self, what: str) -> tuple[Any, Arrays]:
         assert self._pipes is not None
         try:
-            found = received(self._pipes)
+            found = received(self._pipes, MOST_BYTES if what in _WITH_ARRAYS else 0)
         except TimeoutError as error:
             raise self._silent(what) from error
         except FrameError as error:
@@ -254,11 +261,21 @@ class AdapterProcess:
         self._begun = False
 
 
-def _end(process: subprocess.Popen[bytes], scratch: Path) -> None:
+def _show(printed: IO[bytes]) -> None:
+    """What it prints, for people: a terminal and a CI system are shown text, and given no order."""
+    left = MOST_SHOWN
+    while line := printed.readline(_CHUNK):
+        if left > 0:
+            print(one_line(line[:left].decode(errors="replace").rstrip("\n")), file=sys.stderr, flush=True)
+        left -= len(line)
+
+
+def _end(process: subprocess.Popen[bytes], scratch: Path, shown: threading.Thread) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    shown.join(LAST_WORDS_SECONDS)
     for stream in (process.stdin, process.stdout):
         assert stream is not None
         with contextlib.suppress(OSError):

@@ -73,8 +73,8 @@ def pieces(message: Mapping[str, Any], arrays: Arrays) -> Iterator[bytes | memor
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def received(source: Source) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-    """The next message; None at the end. FrameError for what is none."""
+def received(source: Source, most_bytes: int = MOST_BYTES) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """The next message, with arrays of `most_bytes` together; None at the end. FrameError for what is none."""
     line = source.line(MOST_LINE)
     if not line:
         return None
@@ -86,10 +86,10 @@ def received(source: Source) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] |
         raise FrameError(f"{line[:60]!r} is no JSON") from error
     if not isinstance(message, dict):
         raise FrameError(f"{line[:60]!r} is no object")
-    return message, _read(source, message.pop("arrays", []))
+    return message, _read(source, message.pop("arrays", []), most_bytes)
 
 
-def _read(source: Source, listed: Any) -> dict[str, NDArray[Any]]:
+def _read(source: Source, listed: Any, room: int) -> dict[str, NDArray[Any]]:
     if not isinstance(listed, list) or len(listed) > MOST_ARRAYS:
         raise FrameError(f"its arrays are no list of at most {MOST_ARRAYS}")
     if not listed:
@@ -97,12 +97,12 @@ def _read(source: Source, listed: Any) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     made: dict[str, NDArray[Any]] = {}
-    room = MOST_BYTES
+    most = room
     for item in listed:
         name, dtype, shape = _header(item)
         room -= math.prod(shape) * dtype.itemsize
         if room < 0:
-            raise FrameError(f"its arrays have more than {MOST_BYTES} bytes")
+            raise FrameError(f"its arrays have more than {most} bytes")
         if name in made:
             raise FrameError(f"it has two arrays named {name}")
         made[name] = np.empty(shape, dtype)
