@@ -42,6 +42,7 @@ Line = Annotated[Text, AfterValidator(_filled)]
 # A name of fmha.harness.worker.devices.factory, or `module:attribute`.
 Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
+Isolation = Literal["auto", "require", "off"]
 Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
@@ -167,6 +168,7 @@ class HostSection(Section):
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
+    isolation: Isolation = "auto"
     protected: list[Line] = Field(default=list(PROTECTED))
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
     silence_seconds: Seconds = 20.0
@@ -236,6 +238,7 @@ class HostSection(Section):
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,
+                isolation=self.isolation,
                 protected=tuple(self.protected),
                 silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,
@@ -276,6 +279,7 @@ class RemoteSettings:
     silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
+    isolation: Isolation = "auto"  # of what the commit brings: the best that the host has, nothing less, or none
     slurm: Mapping[str, object] | None = None  # plain data, as fmha.harness.supervisor.slurm reads it
     here: bool = False  # the supervisor runs on this machine
 

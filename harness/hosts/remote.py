@@ -348,6 +348,7 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
         "env": dict(settings.env),
         "nvcc": settings.nvcc,
         "slurm": dict(settings.slurm) if settings.slurm is not None else None,
+        "isolation": settings.isolation,
     }
 
 

@@ -188,12 +188,17 @@ def _answered(place: Place) -> list[Finding]:
     ]
 
 
-def forced_command(place: Place) -> str:
-    """Installs an agent on the host that takes requests with the present settings alone; the command that starts it."""
+def forced_command(place: Place, isolation: str = "require") -> str:
+    """Installs an agent on the host that takes requests with the present settings alone; the command that starts it.
+
+    What a commit brings is isolated there as `isolation` says, whatever the settings or a request have: whoever holds
+    such a key is not the account's owner.
+    """
     settings = remote.settings_of(place.host)
     job = remote.settings_of_job(settings)
     policy = {
         **{name: job[name] for name in OF_THE_JOB},
+        "isolation": isolation,
         "gpu": dict(settings.gpu),
         "keep": dict(settings.keep),
         "device": settings.device,
