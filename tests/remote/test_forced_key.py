@@ -81,6 +81,17 @@ def test_it_runs_commits(limited: Limited):
     assert limited.run("cancel", run).returncode == 0
 
 
+def test_the_owner_says_what_isolates_its_runs(limited: Limited):
+    """The key's line was made with `--isolation auto`; what a request asks for instead counts for nothing."""
+    limited.client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--judge", "own")
+    assert done.returncode == 0, done.stderr
+    run = limited.client.runs()[-1]
+    assert json.loads((run / "job.json").read_text())["isolation"] == "auto"
+    (said,) = [event for event in limited.client.events(run) if event["kind"] == "isolation"]
+    assert "switched off" not in str(said["missing"])
+
+
 def test_it_is_no_shell_and_carries_no_file_and_no_connection(stolen: Limited, tmp_path: Path):
     (tmp_path / "file").write_text("of ours")
     port = free_port()
@@ -135,7 +146,7 @@ def test_it_approves_nothing(limited: Limited):
     client = limited.client
     assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
     (client.root / "tests" / "unit" / "test_protected.py").write_text(f"assert 1  # {client.root}\n")
-    with (client.root / "harness" / "status.py").open("a") as file:
+    with (client.root / "harness" / "judge" / "status.py").open("a") as file:
         file.write("# another judge\n")
     git(client.root, "commit", "-q", "-a", "-m", "weaken a test")
     done = limited.run("run-matrix", "--host", "gpu", "-q")
