@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
@@ -17,6 +18,7 @@ from typing import NoReturn, TextIO
 from fmha.harness.errors import ExitCode, FmhaError, InterruptionError, UserError
 from fmha.harness.text import one_line
 
+LEAVE_SECONDS = 3.0  # what clearing up has after a second signal: a group of processes is given two to end by itself
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -112,7 +114,22 @@ def _drop(stream: TextIO) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """The first signal unwinds the stack; those after it must not disturb the clearing up, which is bounded in time."""
+    """The first signal unwinds the stack, which clears up. Whoever says it again does not want to wait for that."""
+    for stop in _STOPS:
+        signal.signal(stop, _leave)
+    raise KeyboardInterrupt
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """The second signal: what is cleared up by now is, and a moment later this process has ended, whatever it waits
+    for. A signal that is said twice at once, as `timeout` and a terminal do, still leaves the moment."""
     for stop in _STOPS:
         signal.signal(stop, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, LEAVE_SECONDS)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.write(2, b"fmha: interrupted\n")
+    os._exit(ExitCode.INCOMPLETE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,8 @@ machines that hold a key without a person, CI first of all. Append the line on t
   fmha hosts key b200 ci_key.pub | ssh b200 'cat >> ~/.ssh/authorized_keys'
 
 Do so again when the settings change, or fmha itself.
+
+What the commits bring runs in a sandbox there, or not at all: `fmha doctor --host` says what a host lacks for one.
 """
 
 RESERVE_HELP = """Keep a GPU of a host for your own runs for a while.
@@ -52,6 +55,15 @@ until the time is up or `fmha hosts release` ends it.
 Example:
   fmha hosts reserve b200 --hours 2
 """
+
+
+class Isolation(StrEnum):
+    """As a host's setting of that name."""
+
+    REQUIRE = "require"
+    AUTO = "auto"
+    OFF = "off"
+
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -103,14 +115,17 @@ def key(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A host of matrix.yaml, or one of your own.")],
     public: Annotated[Path, typer.Argument(metavar="FILE", help="The public half of the key, as ssh-keygen wrote it.")],
+    isolation: Annotated[
+        Isolation, typer.Option(help="Of its runs on the host: require a sandbox, take the best there is, or none.")
+    ] = Isolation.REQUIRE,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_key, name, public, json)
+    context.obj.action = partial(_key, name, public, isolation.value, json)
 
 
-def _key(name: str, public: Path, json: bool) -> ExitCode:
+def _key(name: str, public: Path, isolation: str, json: bool) -> ExitCode:
     line = public_key(public)
-    command = forced_command(find_checkout(Path.cwd()).named(name)).replace("\\", "\\\\").replace('"', '\\"')
+    command = forced_command(find_checkout(Path.cwd()).named(name), isolation).replace("\\", "\\\\").replace('"', '\\"')
     text = f'restrict,command="{command}" {line}'
     if json:
         print_json("key", 1, {"host": name, "line": text})

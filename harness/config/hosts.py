@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -42,6 +43,7 @@ Line = Annotated[Text, AfterValidator(_filled)]
 # A name of fmha.harness.worker.devices.factory, or `module:attribute`.
 Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
+Isolation = Literal["auto", "require", "off"]
 Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
@@ -167,6 +169,7 @@ class HostSection(Section):
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
+    isolation: Isolation = "auto"
     protected: list[Line] = Field(default=list(PROTECTED))
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
     silence_seconds: Seconds = 20.0
@@ -236,6 +239,7 @@ class HostSection(Section):
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,
+                isolation=self.isolation,
                 protected=tuple(self.protected),
                 silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,
@@ -276,8 +280,26 @@ class RemoteSettings:
     silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
+    isolation: Isolation = "auto"  # of what the commit brings: the best that the host has, nothing less, or none
     slurm: Mapping[str, object] | None = None  # plain data, as fmha.harness.supervisor.slurm reads it
     here: bool = False  # the supervisor runs on this machine
+    own: frozenset[str] = frozenset()  # settings that stand in one's own file, and in no checkout: sections as `a.b`
+
+    def looked_at(self) -> RemoteSettings:
+        """The settings for whoever only looks. On this machine a program that a checkout names is not started for
+        that: fmha's own interpreter serves, and the tools that are on PATH."""
+        if not self.here:
+            return self
+        gpu = dict(self.gpu)
+        if "gpus.nvidia_smi" not in self.own and gpu["nvidia_smi"] is not None:
+            gpu["nvidia_smi"] = "nvidia-smi"
+        return replace(
+            self,
+            python=self.python if "python" in self.own else sys.executable,
+            nvcc=self.nvcc if "nvcc" in self.own else "",
+            env=self.env if "env" in self.own else {},
+            gpu=gpu,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +313,10 @@ class HostSettings:
     mma_sums: Literal["fast", "silicon"] = "fast"  # of the emulator
     arch: str = "sm_100a"  # whose kernels the emulator runs
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
+
+    def looked_at(self) -> HostSettings:
+        """As RemoteSettings.looked_at."""
+        return self if self.remote is None else replace(self, remote=self.remote.looked_at())
 
 
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,15 @@ def own_hosts(shared: Mapping[str, Mapping[str, Any]]) -> dict[str, HostSettings
         raise ConfigError([document.problem(("hosts",), "must be a mapping of hosts by name")])
     merged = {name: merge(shared.get(name, {}), section) for name, section in hosts.items()}
     file = conforming(OwnFile, document.data | {"hosts": merged}, document)
-    return {name: section.settings(name) for name, section in file.hosts.items()}
+    return {name: _owned(section.settings(name), hosts[name]) for name, section in file.hosts.items()}
+
+
+def _owned(settings: HostSettings, section: Mapping[str, Any]) -> HostSettings:
+    """The settings, with the names of those that this file has: what they name, one has chosen oneself."""
+    if settings.remote is None:
+        return settings
+    inner = {f"{name}.{word}" for name, value in section.items() if isinstance(value, dict) for word in value}
+    return replace(settings, remote=replace(settings.remote, own=frozenset({*section, *inner})))
 
 
 def add(name: str, alias: str) -> Path:

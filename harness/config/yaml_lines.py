@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fmha.harness.depth import too_deep
 from fmha.harness.errors import ConfigError
 
 FieldPath = tuple[str | int, ...]
@@ -72,6 +73,8 @@ def render(path: FieldPath) -> str:
 
 def parse(text: str, name: str) -> Document:
     """Read one YAML document. Raises ConfigError, naming the line, for anything but plain data with unique keys."""
+    if (line := too_deep(text)) is not None:
+        raise ConfigError([f"{name}:{line}: broken YAML: nested too deeply"])
     try:
         root = _composed(text)
     except yaml.MarkedYAMLError as error:
@@ -87,7 +90,10 @@ def parse(text: str, name: str) -> Document:
     if root is None:
         raise ConfigError([f"{name}:1: the file is empty"])
     document = Document(name, None)
-    data = _plain(root, (), document, set())
+    try:
+        data = _plain(root, (), document, set())
+    except RecursionError as error:
+        raise ConfigError([f"{name}:1: broken YAML: nested too deeply"]) from error
     return Document(name, data, document.lines)
 
 

@@ -7,7 +7,9 @@ import os
 import selectors
 import shlex
 import subprocess
+import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO, Protocol
 
@@ -20,6 +22,23 @@ EXIT_SECONDS = 5.0  # between the last that a process writes and its exit code
 LOCAL_EXIT_SECONDS = 60.0  # an agent here ends by itself
 _KEPT_BYTES = 1 << 16  # of what it says on its standard error
 _WORDS = 300
+
+
+_open: weakref.WeakSet[ProcessCarrier] = weakref.WeakSet()
+_left = threading.Event()
+
+
+def abandon() -> None:
+    """Ends every line that is open, and lets none be opened any more: whoever waits for one stops waiting. For a client
+    that is told to end while hosts are asked in threads of their own."""
+    _left.set()
+    for carrier in list(_open):
+        carrier.kill()
+
+
+def pause(seconds: float) -> None:
+    """Waits, but not once the lines have been abandoned."""
+    _left.wait(seconds)
 
 
 class LineError(InfrastructureError):
@@ -46,6 +65,8 @@ class ProcessCarrier:
     def __init__(self, words: Sequence[str], where: str, environment: Mapping[str, str] | None = None) -> None:
         self.where = where
         self._said = bytearray()
+        if _left.is_set():
+            raise InfrastructureError("interrupted", where=where)
         try:
             self._process = subprocess.Popen(
                 list(words),
@@ -61,6 +82,12 @@ class ProcessCarrier:
         self._stdin, self._stdout, self._stderr = map(_there, self._pipes())
         os.set_blocking(self._stdin.fileno(), False)
         os.set_blocking(self._stderr.fileno(), False)
+        _open.add(self)
+
+    def kill(self) -> None:
+        """Ends the process at once."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
 
     def write(self, data: bytes) -> None:
         """Waits as long as bytes are taken."""

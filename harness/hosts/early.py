@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from fmha.harness.depth import too_deep
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts.ssh import SshCarrier
 from fmha.harness.own import hosts_file
@@ -67,5 +68,8 @@ def _section(name: str, directory: Path) -> dict[str, Any] | None:
 
 
 def _hosts(path: Path) -> dict[str, Any]:
-    hosts: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_LOADER)["hosts"]
+    text = path.read_text(encoding="utf-8-sig")
+    if too_deep(text) is not None:
+        return {}
+    hosts: dict[str, Any] = yaml.load(text, Loader=_LOADER)["hosts"]
     return hosts

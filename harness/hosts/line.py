@@ -1,14 +1,19 @@
-"""The client's side of the line to an agent: JSON lines both ways, with a time limit on every wait."""
+"""The client's side of the line to an agent: JSON lines both ways, with a time limit on every wait.
+
+Whoever is at the other end may send for ever. So a silence is bounded, and a message is too: by its bytes, and in time
+by a rate that the slowest line exceeds. One answer to one question has a deadline, whatever comes meanwhile.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
 from fmha.harness.hosts.carrier import Carrier, LineError
 from fmha.harness.hosts.shipment import preamble
@@ -17,8 +22,15 @@ from fmha.harness.supervisor import GREETING
 ANSWER_SECONDS = 60.0
 SYNC_SECONDS = 1200.0
 MOST_CHATTER = 200  # lines that the account's start-up files may print before the agent speaks
+MOST_CHATTER_BYTES = 1 << 20
+LEAST_RATE = 256  # bytes a second of a message that is longer than LINE_SECONDS on its way
+LINE_SECONDS = 60.0
 PINGS = 4  # that fit into the silence after which a connection is lost
 _WORDS = 300
+_LOGIN = "log in by hand and see what the account's shell does"
+_READS = "the account's start-up files, .bashrc or .profile, must not read standard input: see those on the host"
+# What Python says when it is not our first line that it reads.
+_EATEN = ("exec() arg 1 must be", "invalid syntax", "SyntaxError", "unexpected EOF", "IndentationError", "NameError")
 
 
 class Line:
@@ -41,27 +53,43 @@ class Line:
     def open(self, folder: str, request: Mapping[str, Any]) -> None:
         """Sends everything up to the request in one go, and waits for the agent to greet."""
         self._carrier.write(preamble(folder) + _encoded({**request, "silence": self._silence}))
-        chatter = []
+        chatter: list[bytes] = []
         deadline = time.monotonic() + ANSWER_SECONDS
-        for _ in range(MOST_CHATTER):
-            line = self._read_line(max(0.0, deadline - time.monotonic()))
+        while len(chatter) < MOST_CHATTER and sum(map(len, chatter)) < MOST_CHATTER_BYTES:
+            try:
+                line = self._read_line(ANSWER_SECONDS, deadline, MOST_CHATTER_BYTES)
+            except LineError as error:
+                raise self._unanswered(error, chatter) from error
+            except InfrastructureError as error:
+                raise InfrastructureError(f"no agent answers: {error.what}", where=self._where) from error
             if line.endswith(GREETING.encode()):  # a start-up file may have printed something without the end of a line
                 return
             chatter.append(line)
         raise InfrastructureError(f"no agent answers; the host says {chatter[0][:_WORDS]!r}", where=self._where)
 
+    def _unanswered(self, error: LineError, chatter: list[bytes]) -> FmhaError:
+        """What the host said last, before it closed the line without an agent: why, as a rule."""
+        said = [line.decode("utf-8", "replace").strip() for line in (*chatter, bytes(self._pending))]
+        last = next((line for line in reversed(said) if line), "")
+        told = f"{error.what}; the host says {last[:_WORDS]!r}" if last else error.what
+        if any(words in error.what for words in _EATEN):
+            return InfrastructureError(f"{told}: what was sent did not get to it", where=error.where, next_step=_READS)
+        if not last:
+            return error
+        return LineError(told, where=error.where, next_step=_LOGIN)
+
     def answer(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
         """The agent's next message that is no beat. Raises as `receive` does, and LineError after `seconds`."""
         deadline = time.monotonic() + seconds
-        while "beat" in (message := self.receive()):
+        while "beat" in (message := self.receive(deadline)):
             if time.monotonic() > deadline:
                 raise LineError(f"no answer within {seconds:.0f} s", where=self._where)
         return message
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self, deadline: float | None = None) -> dict[str, Any]:
         """The agent's next message; there is a beat when it has nothing else to say. Raises LineError, or what the
         agent reports as its error."""
-        line = self._read_line(self._silence)
+        line = self._read_line(self._silence, deadline)
         try:
             message = message_of(line)
         except ValueError as error:
@@ -88,15 +116,23 @@ class Line:
     def close(self) -> None:
         self._carrier.close()
 
-    def _read_line(self, seconds: float) -> bytes:
-        """The next line. Not its whole has to come within `seconds`, but always some of it."""
+    def _read_line(self, silence: float, deadline: float | None = None, most: int = MOST_LINE_BYTES) -> bytes:
+        """The next line, of at most so many bytes: some of it always comes within `silence`, the whole before
+        `deadline`, and never slower than LEAST_RATE."""
+        began = time.monotonic()
         while (end := self._pending.find(b"\n", self._looked)) < 0:
             self._looked = len(self._pending)
-            if self._looked > MOST_LINE_BYTES:
-                raise InfrastructureError(
-                    f"the host wrote a line of more than {MOST_LINE_BYTES >> 20} MiB", where=self._where
-                )
-            data = self._read(seconds)
+            if self._looked > most:
+                raise InfrastructureError(f"the host wrote a line of more than {most >> 20} MiB", where=self._where)
+            now, slowest = time.monotonic(), LINE_SECONDS + self._looked / LEAST_RATE
+            left = min(began + slowest, deadline if deadline is not None else math.inf) - now
+            if left <= 0:
+                raise LineError(f"a message has not come whole within {now - began:.0f} s", where=self._where)
+            data = self._read(min(silence, left))
+            if data is None and silence <= left:
+                raise LineError(f"nothing came for {silence:.0f} s", where=self._where)
+            if data is None:
+                continue
             if not data:
                 raise LineError(self._carrier.epitaph(), where=self._where)
             self._pending += data
@@ -105,7 +141,8 @@ class Line:
         del self._pending[: end + 1]
         return line
 
-    def _read(self, seconds: float) -> bytes:
+    def _read(self, seconds: float) -> bytes | None:
+        """What comes within `seconds`; None where nothing does."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -119,7 +156,7 @@ class Line:
                 return self._carrier.read(left)
             except TimeoutError:
                 if time.monotonic() >= deadline:
-                    raise LineError(f"nothing came for {seconds:.0f} s", where=self._where) from None
+                    return None
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:

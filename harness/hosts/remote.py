@@ -25,7 +25,7 @@ from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import answers, credentials, early, ledger, sync
 from fmha.harness.hosts.answers import checked
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
-from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
+from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
@@ -50,7 +50,7 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     """
     settings = settings_of(host)
     if settings.here:
-        return _opened(LocalCarrier(settings.python), host, request)
+        return _opened(LocalCarrier(settings.looked_at().python), host, request)  # no program of a checkout's
     if (carrier := early.take(settings.alias, settings.python)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
             return _opened(carrier, host, request)
@@ -61,7 +61,7 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
         except BusyError:
             if time.monotonic() + wait.seconds > deadline:
                 raise
-        time.sleep(wait.next())  # a server that has room again tells nobody
+        pause(wait.next())  # a server that has room again tells nobody
 
 
 def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:
@@ -348,6 +348,7 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
         "env": dict(settings.env),
         "nvcc": settings.nvcc,
         "slurm": dict(settings.slurm) if settings.slurm is not None else None,
+        "isolation": settings.isolation,
     }
 
 

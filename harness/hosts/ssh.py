@@ -163,7 +163,7 @@ def _shell_path(python: str) -> str:
 
 
 def _revoked(alias: str, found: re.Match[str], said: str) -> FmhaError:
-    return UserError(
+    return InfrastructureError(
         f"the host key of {found[2]} is REVOKED ({found[1]})",
         where=alias,
         next_step="have the host given another key; known_hosts says so",
@@ -174,7 +174,7 @@ def _changed(alias: str, found: re.Match[str], said: str) -> FmhaError:
     sent = re.search(r"fingerprint for the (\S+) key sent by the remote host is\s+(\S+?)\.?\s", said)
     file = re.search(r"Offending \S+ key in (.+):\d+", said)
     where = f" -f {shlex.quote(file[1])}" if file else ""
-    return UserError(
+    return InfrastructureError(
         f"the host key of {found[1]} has CHANGED{f' ({sent[1]} {sent[2]})' if sent else ''}; "
         "somebody may be in between",
         where=alias,
@@ -183,7 +183,7 @@ def _changed(alias: str, found: re.Match[str], said: str) -> FmhaError:
 
 
 def _unknown(alias: str, found: re.Match[str], said: str) -> FmhaError:
-    return UserError(
+    return InfrastructureError(
         f"the host key is unknown{_key_of(alias)}",
         where=alias,
         next_step=f"compare it with the host's own, then accept it with: ssh {shlex.quote(alias)} true",

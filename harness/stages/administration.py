@@ -28,6 +28,8 @@ from fmha.harness.hosts.answers import (
     Reserved,
     checked,
 )
+from fmha.harness.hosts.carrier import abandon
+from fmha.harness.hosts.line import ANSWER_SECONDS
 from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.isolate import IsolationError, isolation
 from fmha.harness.stages.places import Place
@@ -39,6 +41,9 @@ EXAMINATION_SECONDS = 300.0
 CLEANING_SECONDS = 1200.0
 MOST_SKEW_SECONDS = 5.0
 MOST_AT_ONCE = 16
+LOGS_SECONDS = 1200.0
+MOST_LOGS = 10_000  # a worker has one, and a configuration may have one worker
+MOST_LOGS_BYTES = 256 << 20
 
 _Answer = TypeVar("_Answer", bound=Answer)
 
@@ -91,10 +96,19 @@ def listing(places: Sequence[Place]) -> list[Listed]:
 
 def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
     """Each log of a run: its name below the run directory, and its text."""
+    deadline, left = time.monotonic() + LOGS_SECONDS, MOST_LOGS_BYTES
     with remote.dial(place.host, {"op": "logs", "run": run}) as line:
-        while "end" not in (message := line.answer()):
+        for _ in range(MOST_LOGS):
+            if "end" in (message := line.answer(max(0.0, min(ANSWER_SECONDS, deadline - time.monotonic())))):
+                return
             log = checked(Log, message, place.host.name)
+            left -= len(log.text) + len(log.log)
+            if left < 0:
+                break
             yield log.log, log.text
+    raise InfrastructureError(
+        f"the logs of run {run} do not come to an end", where=place.host.name, next_step="see them on the host itself"
+    )
 
 
 def cancel(place: Place, run: str, who: str) -> Cancelled:
@@ -119,7 +133,7 @@ def clean_here(age_seconds: float, size_bytes: int, *, dry: bool) -> list[Remove
 def reserve(place: Place, gpu: str | None, seconds: float) -> tuple[str, Reserved]:
     """Reserves a GPU for runs of this account there: the reservation's name, and what has come of it so far."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{'0' * 12}-{secrets.token_hex(4)}"
-    wish = dict(remote.settings_of(place.host).gpu)
+    wish = dict(remote.settings_of(place.host.looked_at()).gpu)
     wish |= {"use": [gpu]} if gpu else {}
     answer = remote.ask(place.host, {"op": "reserve", "gpu": wish, "run": name, "seconds": seconds})
     return name, checked(Reserved, answer, place.host.name)
@@ -155,7 +169,8 @@ def _secrets(place: Place) -> Iterator[Finding]:
 
 
 def _answered(place: Place) -> list[Finding]:
-    settings = remote.settings_of(place.host)
+    host = place.host.looked_at()
+    settings = remote.settings_of(host)
     request = {
         "op": "examine",
         "settings": {
@@ -170,7 +185,7 @@ def _answered(place: Place) -> list[Finding]:
     }
     asked = time.time()
     try:
-        answer = checked(Examination, remote.ask(place.host, request, EXAMINATION_SECONDS), place.host.name)
+        answer = checked(Examination, remote.ask(host, request, EXAMINATION_SECONDS), host.name)
     except FmhaError as error:
         return [Finding("connection", False, error.what, error.next_step or _hint(place))]
     answered = time.time()
@@ -188,12 +203,17 @@ def _answered(place: Place) -> list[Finding]:
     ]
 
 
-def forced_command(place: Place) -> str:
-    """Installs an agent on the host that takes requests with the present settings alone; the command that starts it."""
+def forced_command(place: Place, isolation: str = "require") -> str:
+    """Installs an agent on the host that takes requests with the present settings alone; the command that starts it.
+
+    What a commit brings is isolated there as `isolation` says, whatever the settings or a request have: whoever holds
+    such a key is not the account's owner.
+    """
     settings = remote.settings_of(place.host)
     job = remote.settings_of_job(settings)
     policy = {
         **{name: job[name] for name in OF_THE_JOB},
+        "isolation": isolation,
         "gpu": dict(settings.gpu),
         "keep": dict(settings.keep),
         "device": settings.device,
@@ -206,13 +226,13 @@ def forced_command(place: Place) -> str:
 
 def _reach(place: Place) -> Reach:
     kind, start = place.host.kind, time.monotonic()
-    means = ""
+    means, host = "", place.host.looked_at()
     try:
         if kind == "ssh":
             to = ssh.resolve(remote.settings_of(place.host).alias)
             means = f"{to.user}@{to.hostname}:{to.port}"
-        settings = remote.settings_of(place.host)
-        said = remote.ask(place.host, {"op": "occupancy", "gpu": dict(settings.gpu)}).get("gpus")
+        settings = remote.settings_of(host)
+        said = remote.ask(host, {"op": "occupancy", "gpu": dict(settings.gpu)}).get("gpus")
         gpus = _list(Occupant, said, place.host.name)
     except FmhaError as error:
         known = not isinstance(error, ssh.UnknownNameError)
@@ -237,7 +257,12 @@ def _list(model: type[_Answer], said: Any, where: str) -> list[_Answer]:
 
 def _each(places: Sequence[Place], action: Any) -> list[Any]:
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
-        return list(pool.map(action, places))
+        try:
+            return list(pool.map(action, places))
+        except BaseException:  # a signal as a rule: nobody waits for what hosts would still say
+            pool.shutdown(wait=False, cancel_futures=True)
+            abandon()
+            raise
 
 
 def _tool(name: str, fix: str) -> Finding:

@@ -8,31 +8,41 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection, reservations
+from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection, requests, reservations
 from fmha.harness.supervisor.conversation import Conversation, GoneError
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
+from fmha.harness.supervisor.schema import refuse_unless
 from fmha.harness.supervisor.upload import Upload
 from fmha.harness.supervisor.watch import Watch
 
 LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
 BEATS = 10  # that fit into the silence after which the client takes the connection for lost
+OWNER = "the account's owner can set what it may, with fmha hosts key"
 ABSENCE = 3  # such silences of the client's, and it has gone, even if TCP does not know
 _CHUNK = 1 << 18
 
 
-def main(folder: str, check: Callable[[dict[str, Any]], None] = lambda request: None) -> int:
-    """Serves the one request of this connection, unless `check` raises HostError."""
+def main(
+    folder: str,
+    check: Callable[[dict[str, Any]], None] = lambda request: None,
+    may: Collection[str] | None = None,
+) -> int:
+    """Serves the one request of this connection, unless it is none of those that one `may` make or `check` raises
+    HostError. Nobody looks at a field of it before all have been held against harness/supervisor/requests.py."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     conversation = Conversation()
     try:
-        request = conversation.receive()
+        said = conversation.receive()
         try:
             home = Path(folder).expanduser().absolute()
+            if may is not None and said.get("op") not in may:
+                raise HostError(f"this key may not {str(said.get('op'))[:40]}", OWNER, usage=True)
+            request = requests.checked(said)
             with conversation.beating(request["silence"] / BEATS):
                 check(request)
                 OPERATIONS[request["op"]](home, request, conversation)
@@ -90,6 +100,7 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
                 raise
     conversation.send({"send": repository.haves()})
     offer = conversation.receive()
+    refuse_unless(requests.OFFER, offer, "the offer")
     upload = Upload(folder, offer["pack"], offer["bytes"])
     conversation.send({"from": upload.start})
     with upload.taken(conversation.frame) as pack:
@@ -101,8 +112,7 @@ def _secrets(job: dict[str, Any], conversation: Conversation) -> dict[str, str]:
     if not (names := job.get("secrets")):
         return {}
     conversation.send({"secrets": names})
-    told = conversation.receive()["secrets"]
-    return {name: str(told[name]) for name in names}
+    return requests.told(names, conversation.receive())
 
 
 def _others(job: dict[str, Any]) -> list[str]:

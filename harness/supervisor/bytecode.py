@@ -1,68 +1,125 @@
 """Python's bytecode, kept by content: a run's worktree is new each time, and would have all of it compiled again.
 
-A kept file is a hash-based pyc (PEP 552) that Python checks against the source before it believes it, so that what
-is imported is what the commit says even if something here were wrong.
+A pyc says of itself which source it was compiled from, and nobody can tell whether that is so. So none is taken from a
+worktree, where whatever a run starts could have written it. The supervisor compiles a proved worktree's sources before
+anything of the commit has run, in an interpreter of the environment that loads nothing but the standard library. It
+notes the SHA-256 of each pyc, and a pyc is used again only if it still has that. A worktree gets copies: a link would
+lead a run to what others use. The folder is in no grant of a sandbox (enclosure.py); without one, whoever has the
+account could write here as well as into the sources of the agent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import fcntl
+import hashlib
+import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fmha.harness.supervisor.repository import Repository
-from fmha.harness.supervisor.rundir import HostError
+from fmha.harness.supervisor.rundir import HostError, read_json, write_json
+from fmha.harness.worker.process import run_group
 
 FOLDER = "bytecode"
-_HEADER = 16  # magic number, flags, then eight bytes that say which source
-_CHECKED_HASH = (0b11).to_bytes(4, "little")
-_TIMESTAMP = bytes(4)
+OURS = ("emulator/", "fmha/", "harness/")  # where the modules of a run are; what else is imported is compiled then
+COMPILE_SECONDS = 120.0
+_MANIFEST = "manifest.json"
+# Prints the tag of the interpreter; compiles what it is told: a pyc that is checked against its source's hash each.
+_COMPILER = """
+import json, os, py_compile, sys
+print(sys.implementation.cache_tag, flush=True)
+for source, target in json.load(sys.stdin):
+    try:
+        py_compile.compile(source, target, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    except (py_compile.PyCompileError, OSError, ValueError, RecursionError, MemoryError):
+        pass
+"""
 
 
-def provide(folder: Path, tree: Path, sha: str) -> None:
-    """Links what is kept for the files of the commit into its worktree. What cannot be linked is compiled there."""
-    kept: dict[str, list[str]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder / FOLDER):
-            kept.setdefault(name.partition(".")[0], []).append(name)
-    if not kept:
-        return
-    for blob, path in Repository(folder).blobs(sha, ".py"):
-        for name in kept.get(blob, ()):
-            source = tree / path
-            target = source.parent / "__pycache__" / f"{source.stem}.{name.partition('.')[2]}"
-            with contextlib.suppress(OSError):
-                target.parent.mkdir(exist_ok=True)
-                os.link(folder / FOLDER / name, target)
+def provide(folder: Path, tree: Path, sha: str, python: Path) -> None:
+    """Brings the bytecode of the commit's modules into its worktree, which has just been proved; compiles what is not
+    there yet for the interpreter `python`. What cannot be brought is compiled when it is imported."""
+    with contextlib.suppress(OSError, HostError), _locked(folder / FOLDER) as home:
+        manifest = _read(home)
+        tag = manifest["interpreters"].get(_interpreter(python))
+        sources = [(blob, path) for blob, path in Repository(folder).blobs(sha, ".py") if path.startswith(OURS)]
+        kept: dict[str, bytes] = {}
+        if tag:
+            for blob, _ in sources:
+                if (data := _proved(home, f"{blob}.{tag}", manifest)) is not None:
+                    kept[blob] = data
+        if missing := {blob: path for blob, path in sources if blob not in kept}:
+            tag, made = _compiled(tree, missing, python)
+            kept |= made
+            manifest["interpreters"][_interpreter(python)] = tag
+            for blob, data in made.items():
+                manifest["files"][f"{blob}.{tag}"] = hashlib.sha256(data).hexdigest()
+                _write(home / f"{blob}.{tag}.pyc", data)
+            write_json(home / _MANIFEST, manifest, durable=False)
+        for blob, path in sources:
+            if blob in kept:
+                source = tree / path
+                (source.parent / "__pycache__").mkdir(exist_ok=True)
+                (source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc").write_bytes(kept[blob])
 
 
-def keep(folder: Path, tree: Path, sha: str) -> None:
-    """Keeps what Python has compiled in a worktree that was proved to be as its commit."""
-    home = folder / FOLDER
-    with contextlib.suppress(OSError, HostError):  # without it the next run compiles once more
-        home.mkdir(exist_ok=True)
-        for blob, path in Repository(folder).blobs(sha, ".py"):
-            for compiled in _compiled(tree / path):
-                target = home / f"{blob}.{compiled.name.removeprefix(f'{Path(path).stem}.')}"
-                if not target.exists() and (data := _hash_based(compiled, tree / path)):
-                    _write(target, data)
-
-
-def _compiled(source: Path) -> Iterator[Path]:
-    return (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
-
-
-def _hash_based(compiled: Path, source: Path) -> bytes | None:
-    """The content of a pyc that names its source by time and size, naming it by hash instead; None for any other."""
-    data = compiled.read_bytes()
-    state = source.stat()
-    stamp = int(state.st_mtime).to_bytes(8, "little")[:4] + state.st_size.to_bytes(8, "little")[:4]
-    if data[:_HEADER] != importlib.util.MAGIC_NUMBER + _TIMESTAMP + stamp:
+def _proved(home: Path, name: str, manifest: dict[str, Any]) -> bytes | None:
+    """What is kept under that name, if it is what was written there."""
+    try:
+        data = (home / f"{name}.pyc").read_bytes()
+    except FileNotFoundError:
         return None
-    return data[:4] + _CHECKED_HASH + importlib.util.source_hash(source.read_bytes()) + data[_HEADER:]
+    return data if hashlib.sha256(data).hexdigest() == manifest["files"].get(name) else None
+
+
+def _compiled(tree: Path, missing: dict[str, str], python: Path) -> tuple[str, dict[str, bytes]]:
+    """The interpreter's tag, and what its compiler makes of the sources, by blob. Raises HostError if it does not
+    run: whoever starts the runner says so as well."""
+    with tempfile.TemporaryDirectory(prefix="fmha-compile-") as scratch:
+        wish = Path(scratch) / "wish.json"
+        wish.write_text(json.dumps([[str(tree / path), f"{scratch}/{blob}.pyc"] for blob, path in missing.items()]))
+        command = ["/bin/sh", "-c", 'exec "$0" -IS -c "$1" <"$2"', str(python), _COMPILER, str(wish)]
+        done = run_group(command, cwd=Path("/"), limit_seconds=COMPILE_SECONDS)
+        tag, _, said = done.output.partition("\n")
+        if done.returncode != 0 or not tag.isprintable() or not tag or "/" in tag:
+            raise HostError(f"{python} compiles nothing: {said[:200]}")
+        made = {blob: Path(scratch) / f"{blob}.pyc" for blob in missing}
+        return tag, {blob: path.read_bytes() for blob, path in made.items() if path.is_file()}
+
+
+def _interpreter(python: Path) -> str:
+    """Which interpreter that is, as far as can be told without starting it."""
+    path = Path(shutil.which(python) or python).resolve()
+    state = path.stat()
+    return f"{path}:{state.st_ino}:{state.st_size}:{state.st_mtime_ns}"
+
+
+def _read(home: Path) -> dict[str, Any]:
+    """The manifest; an empty one where there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        manifest = read_json(home / _MANIFEST)
+        if isinstance(manifest, dict) and all(
+            isinstance(manifest.get(name), dict) for name in ("interpreters", "files")
+        ):
+            return manifest
+    return {"interpreters": {}, "files": {}}
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[Path]:
+    """One run at a time looks and adds."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield home
+    finally:
+        os.close(lock)
 
 
 def _write(target: Path, data: bytes) -> None:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+MOST_LINE_BYTES = 64 << 20  # of one message: a job has the text of a matrix.yaml, and what configurations have cost
+MOST_FRAME_BYTES = 16 << 20
 PATIENCE_SECONDS = 1200.0  # the client may have to make a large pack before it can send any of it
 
 
@@ -35,12 +37,20 @@ class Conversation:
         self._quiet = threading.Event()
 
     def receive(self) -> dict[str, Any]:
-        message: dict[str, Any] = json.loads(self._line())
+        """The next message; one that is none is the end: whoever says it is no client of ours."""
+        try:
+            message = json.loads(self._line())
+        except (ValueError, RecursionError) as error:
+            raise GoneError from error
+        if not isinstance(message, dict):
+            raise GoneError
         return message
 
     def frame(self) -> bytes:
         """The next piece of a pack; nothing at its end."""
         (length,) = struct.unpack(">I", self._exactly(4))
+        if length > MOST_FRAME_BYTES:
+            raise GoneError
         return self._exactly(length)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -92,7 +102,11 @@ class Conversation:
         self._gone = True
 
     def _line(self) -> bytes:
-        while b"\n" not in self._pending:
+        looked = 0
+        while self._pending.find(b"\n", looked) < 0:
+            looked = len(self._pending)
+            if looked > MOST_LINE_BYTES:
+                raise GoneError
             self._read()
         line, _, self._pending = self._pending.partition(b"\n")
         return line + b"\n"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fmha.harness.supervisor import processes
 from fmha.harness.supervisor.rundir import HostError
 from fmha.harness.worker.process import describe_exit, run_group
 
@@ -21,6 +22,8 @@ STAMP = "complete"
 OVERLAY = "tree"
 NOTE_SECONDS = 3.0  # between two notes of what a setup command says
 SAME_NOTE_SECONDS = 30.0  # the same while it says nothing new
+END_SECONDS = 1.0  # between SIGTERM and SIGKILL for what a set-up has left behind
+REMOVALS = 3
 _SHOWN = 300
 _LINE_END = re.compile(rb"[\r\n]")
 _ERROR = re.compile(r"(fatal )?error:", re.IGNORECASE)
@@ -45,6 +48,20 @@ class Environment:
     python: Path
     built: bool
 
+    @property
+    def home(self) -> Path:
+        return self.python.parents[1]
+
+    def condemned(self) -> bool:
+        """Whether it is not what the setup command has made of it; then it is built again by the next who asks."""
+        stamp = self.home / STAMP
+        with contextlib.suppress(OSError):
+            noted = stamp.read_text(encoding="ascii")
+            if noted and noted != _state(self.home):
+                stamp.unlink()
+                return True
+        return False
+
 
 @contextlib.contextmanager
 def environment(
@@ -61,11 +78,10 @@ def environment(
     built = False
     lock = os.open(home / f"{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if not (path / STAMP).exists():
-            tell("waiting for the environment")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (path / STAMP).exists():
+        _locked(lock, fcntl.LOCK_SH, "waiting for another run, which builds the environment", tell)
+        if not _usable(path):
+            _locked(lock, fcntl.LOCK_EX, "waiting for other runs with the environment, which has to be built", tell)
+            if not _usable(path):
                 tell("building the environment, once for this lock file")
                 _build(path, recipe, tree, log, tell)
                 built = True
@@ -75,6 +91,32 @@ def environment(
         yield Environment(path / "bin" / "python", built)
     finally:
         os.close(lock)
+
+
+def _locked(lock: int, how: int, why: str, tell: Callable[[str], None]) -> None:
+    """Takes the lock, and says `why` it waits if it has to."""
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        tell(why)
+        fcntl.flock(lock, how)
+
+
+def _usable(path: Path) -> bool:
+    """Whether it was finished and has its interpreter still."""
+    return (path / STAMP).exists() and os.access(path / "bin" / "python", os.X_OK)
+
+
+def _state(path: Path) -> str:
+    """A digest of the names, sizes and modes of its files, but for bytecode, which comes as modules are imported."""
+    found = []
+    for folder, folders, names_here in os.walk(path):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names_here:
+            if (folder, name) != (str(path), STAMP):
+                state = os.lstat(os.path.join(folder, name))
+                found.append([os.path.relpath(os.path.join(folder, name), path), state.st_size, state.st_mode])
+    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
 
 
 def _key(recipe: Recipe, tree: Path) -> str:
@@ -135,7 +177,7 @@ class _Account:
 
 def _build(path: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     account = _Account(log, recipe.secrets, tell)
     try:
         done = run_group(
@@ -155,10 +197,21 @@ def _build(path: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[st
             raise HostError(f"the environment was not built ({how}): {telling}", "see fmha logs")
         if not os.access(path / "bin" / "python", os.X_OK):
             raise HostError("the setup command made no bin/python in $FMHA_ENVIRONMENT", "correct environment.setup")
-        (path / STAMP).touch()
+        (path / STAMP).write_text(_state(path), encoding="ascii")
     except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         raise
+
+
+def _remove(path: Path) -> None:
+    """Takes away what is half made, and whoever still writes there first: a process of the set-up that has got away
+    into a session of its own would put back what is removed."""
+    if run := os.environ.get(processes.MARK):
+        processes.end(run, END_SECONDS)
+    for _ in range(REMOVALS):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
 
 
 def _overlay(overlay: Path, tree: Path) -> None:

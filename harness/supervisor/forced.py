@@ -31,7 +31,7 @@ sys.path.insert(0, {home!r})
 from fmha.harness.supervisor.forced import serve
 sys.exit(serve({folder!r}))
 """
-_OWNER = "the account's owner can set what it may, with fmha hosts key"
+MAY = frozenset({"start", "occupancy", "examine", "follow", "list", "logs", "cancel"})
 
 
 def install(folder: Path, policy: Mapping[str, Any]) -> str:
@@ -65,10 +65,10 @@ def serve(home: str) -> int:
     own = Path(__file__).resolve().parents[3].name
     if offered != own:
         what = "this key starts the agent of another version of fmha than yours"
-        print(json.dumps({"error": what, "next": _OWNER, "usage": False}), flush=True)
+        print(json.dumps({"error": what, "next": agent.OWNER, "usage": False}), flush=True)
         return 0
     folder = Path(home).parents[1]
-    return agent.main(str(folder), _rule(read_json(Path(home) / _POLICY), folder))
+    return agent.main(str(folder), _rule(read_json(Path(home) / _POLICY), folder), MAY)
 
 
 def _dropped(stream: IO[bytes]) -> str | None:
@@ -95,8 +95,6 @@ def _rule(policy: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], No
         elif operation == "examine":
             for name, value in request["settings"].items():
                 _same(name, value, policy.get(name))
-        elif operation not in ("follow", "list", "logs", "cancel"):
-            raise HostError(f"this key may not {operation}", _OWNER, usage=True)
 
     return check
 
@@ -105,6 +103,7 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
     """As `check`. The commit comes from the client where it may. What runs beside it, as its judge or timed, has to
     be approved as well: a judge of the client's own would be a way around all of this."""
     job["forced"] = True
+    job["isolation"] = policy["isolation"]  # the owner's word, whatever is asked for
     if job["approve_protected"]:
         raise HostError("this key may not approve changes of protected files", _APPROVE, usage=True)
     if not any((folder / "approved").glob("*.json")):
@@ -112,7 +111,8 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
     for name in OF_THE_JOB:
         _same(name, job[name], policy[name])
     if job.get("secrets"):
-        raise HostError("this key may not bring secrets: they would be variables of the set-up", _OWNER, usage=True)
+        what = "this key may not bring secrets: they would be variables of the set-up"
+        raise HostError(what, agent.OWNER, usage=True)
     _same("keep", {name: value for name, value in job["keep"].items() if name != "spare"}, policy["keep"])
     _same("device", job["work"]["device"], policy["device"])
     _same("arch", [job["work"]["arch"]], policy["archs"])
@@ -128,6 +128,5 @@ _APPROVE = "look at the change, and run it once with the account's own login and
 
 def _same(name: str, asked: Any, allowed: Any) -> None:
     if asked != allowed:
-        raise HostError(
-            f"this key may not choose {name}: what the host's section of matrix.yaml has is another", _OWNER, usage=True
-        )
+        what = f"this key may not choose {name}: what the host's section of matrix.yaml has is another"
+        raise HostError(what, agent.OWNER, usage=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -27,12 +28,17 @@ _EXACT = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
     "-c", "core.excludesFile=/dev/null", "-c", "core.ignoreCase=false", "-c", "core.quotePath=false",
     "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "safe.directory=*",
+    "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true", "-c", "core.symlinks=true",
+    "-c", "transfer.fsckObjects=true", "-c", "fetch.fsckObjects=true", "-c", "receive.fsckObjects=true",
+    "-c", "submodule.recurse=false", "-c", "fetch.recurseSubmodules=false",
 )  # fmt: skip
 # Of the account and of the machine none is read, but by `fetch`: it has the proxies and the keys.
 _NOBODYS = {
     "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ATTR_NOSYSTEM": "1", "GIT_TEMPLATE_DIR": "", "HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null",
 }  # fmt: skip
+_PROTOCOLS = "file:git:http:https:ssh"  # what the host may fetch over; others start programs (ext::, fd::, helpers)
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _STRAY = ("info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout")  # a template may have brought them
 
 
@@ -51,7 +57,7 @@ class Repository:
 
     def has(self, sha: str) -> bool:
         """Whether the commit has been received whole: its ref is made only after its objects have been checked."""
-        return self._succeeds("rev-parse", "--verify", "--quiet", f"{_SENT}/{sha}^{{commit}}")
+        return self._succeeds("rev-parse", "--verify", "--quiet", f"{_SENT}/{_name(sha)}^{{commit}}")
 
     def adopt(self, sha: str) -> bool:
         """Whether the commit is here whole; one that came with another that builds on it gets its ref."""
@@ -84,9 +90,9 @@ class Repository:
         """Fetches `ref` from the shared remote and checks that it brings the commit."""
         self._git(
             "fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--", url,
-            f"+{ref}:refs/fmha/fetched/{sha}", seconds=FETCH_SECONDS, own=False,
+            f"+{ref}:refs/fmha/fetched/{_name(sha)}", seconds=FETCH_SECONDS, own=False,
         )  # fmt: skip
-        if not self._succeeds("cat-file", "-e", f"{sha}^{{commit}}"):
+        if not self._succeeds("cat-file", "-e", f"{_name(sha)}^{{commit}}"):
             raise HostError(
                 f"commit {sha} is not at the host: its remote has no such commit on {ref}",
                 "see which repository the host fetches from (fetch_url), or set sync: direct",
@@ -95,14 +101,15 @@ class Repository:
 
     def keep(self, sha: str) -> None:
         """Makes the commit's ref, provided that everything it needs is there."""
-        if not self._succeeds("rev-list", "--objects", "--quiet", sha, "--not", f"--glob={_SENT}"):
+        if not self._succeeds("rev-list", "--objects", "--quiet", _name(sha), "--not", f"--glob={_SENT}"):
             raise HostError(f"commit {sha} is not at the host as a whole", "set sync: direct")
-        self._git("update-ref", f"{_SENT}/{sha}", sha)
+        self._git("update-ref", "--no-deref", f"{_SENT}/{_name(sha)}", sha)
 
     def check_out(self, sha: str, tree: Path) -> None:
-        """A worktree of its own at exactly `sha`."""
-        self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
+        """A worktree of its own at exactly `sha`. Nothing is written of one whose tree could lead out of it."""
         entries = self._entries(sha)
+        trees.refuse(entries, self._texts(entries))
+        self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
         trees.write(entries, self._contents(entries), tree)
         self._prove(entries, tree)
 
@@ -117,9 +124,14 @@ class Repository:
             )
 
     def _entries(self, sha: str) -> dict[bytes, trees.Entry]:
-        listing = self._pipe(["ls-tree", "-r", "-z", "--full-tree", sha])
+        listing = self._pipe(["ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha)])
         facts = (entry.partition(b"\t") for entry in listing.split(b"\0") if entry)
-        return {path: trees.Entry(*_mode_and_blob(words)) for words, _, path in facts}
+        return trees.listed((path, trees.Entry(*_mode_and_blob(words))) for words, _, path in facts)
+
+    def _texts(self, entries: trees.Entries) -> dict[bytes, bytes]:
+        """What each link of the tree says."""
+        links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
+        return dict(zip(links, self._contents(links), strict=True)) if links else {}
 
     def _contents(self, entries: Mapping[bytes, trees.Entry]) -> Iterator[bytes]:
         """The blobs in the order of the entries, each as soon as git has unpacked it."""
@@ -167,28 +179,34 @@ class Repository:
         self._git("gc", "--quiet", "--prune=2.hours.ago", seconds=FETCH_SECONDS)
 
     def forget(self, sha: str) -> None:
-        self._succeeds("update-ref", "-d", f"{_SENT}/{sha}")
-        self._succeeds("update-ref", "-d", f"refs/fmha/fetched/{sha}")
+        self._succeeds("update-ref", "-d", f"{_SENT}/{_name(sha)}")
+        self._succeeds("update-ref", "-d", f"refs/fmha/fetched/{_name(sha)}")
 
     def blobs(self, sha: str, suffix: str) -> list[tuple[str, str]]:
         """Object id and path of every file of the commit whose name ends so."""
-        listing = self._git("ls-tree", "-r", "-z", "--full-tree", sha)
+        listing = self._git("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", _name(sha))
         entries = (entry.partition("\t") for entry in listing.split("\0") if entry.endswith(suffix))
         return [(facts.split()[2], path) for facts, _, path in entries]
 
     def approve(self, sha: str) -> None:
         """Keeps the commit for good: later ones are compared with it."""
-        self._git("update-ref", f"refs/fmha/approved/{sha}", sha)
+        self._git("update-ref", f"refs/fmha/approved/{_name(sha)}", sha)
 
     def changed(self, old: str, new: str, paths: Sequence[str]) -> list[str]:
         """Names at `paths` that differ between two commits."""
-        listing = self._git("diff", "--name-only", "--no-renames", "-z", old, new, "--", *paths)
+        listing = self._git(
+            "diff", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", "-z", "--end-of-options",
+            _name(old), _name(new), "--", *paths,
+        )  # fmt: skip
         return [name for name in listing.split("\0") if name]
 
     def _git(self, *arguments: str, at: Path | None = None, seconds: float = GIT_SECONDS, own: bool = True) -> str:
         """What git prints. It reads no configuration but ours, or the account's too if not `own`."""
         command, variables = ["git", *_EXACT, *arguments], self._environment(own=own)
-        completed = run_group(command, cwd=at or self.path, limit_seconds=seconds, env=variables)
+        try:
+            completed = run_group(command, cwd=at or self.path, limit_seconds=seconds, env=variables)
+        except FileNotFoundError as error:
+            raise _missing(error) from error
         if completed.timed_out:
             raise HostError(f"git {arguments[0]} took longer than {seconds:g} s on the host")
         if completed.returncode != 0:
@@ -197,7 +215,10 @@ class Repository:
 
     def _succeeds(self, *arguments: str) -> bool:
         command = ["git", *_EXACT, *arguments]
-        completed = run_group(command, cwd=self.path, limit_seconds=GIT_SECONDS, env=self._environment())
+        try:
+            completed = run_group(command, cwd=self.path, limit_seconds=GIT_SECONDS, env=self._environment())
+        except FileNotFoundError as error:
+            raise _missing(error) from error
         return completed.returncode == 0 and not completed.timed_out
 
     def _pipe(
@@ -228,8 +249,23 @@ class Repository:
         other repository than ours."""
         kept = {name: value for name, value in os.environ.items() if name == _SSH or not name.startswith("GIT_")}
         words = {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+        words |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_PROTOCOL_FROM_USER": "0"}
         ours = {"GIT_DIR": str(self.path), "GIT_NO_REPLACE_OBJECTS": "1"}
         return kept | words | ours | (_NOBODYS if own else {})
+
+
+def _name(sha: str) -> str:
+    """The name of a commit, and nothing that git could take for an option or for another revision."""
+    if not _COMMIT.fullmatch(sha):
+        raise HostError(f"{sha[:80]!r} is no commit, which is 40 hexadecimal digits", usage=True)
+    return sha
+
+
+def _missing(error: FileNotFoundError) -> HostError:
+    """git is not there; a folder that is not there is none of that."""
+    if error.filename != "git":
+        return HostError(f"{error.filename}: {error.strerror}", "see fmha doctor")
+    return HostError("there is no git on the PATH of a login of the host", "install git there; see fmha doctor --host")
 
 
 def _mode_and_blob(words: bytes) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from types import FrameType, MappingProxyType
 from typing import Any
 
 from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
+from fmha.harness.supervisor.enclosure import POLICY, enclosed
 from fmha.harness.supervisor.environments import Recipe, environment
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
@@ -66,8 +67,6 @@ def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxy
     if left:
         reason = f"{reason}; processes {', '.join(map(str, left))} survive SIGKILL".lstrip("; ")
     directory.finish(state, reason, next_step=next_step)
-    if state == "done":
-        bytecode.keep(directory.folder, directory.tree, directory.job()["sha"])
 
 
 def ended(directory: RunDirectory) -> str:
@@ -84,6 +83,8 @@ class _Run:
         self._lease: gpus.Lease | None = None
         self._wait: gpus.Wait | None = None
         self._limit = 0.0
+        self._heard = False  # the runner has said something
+        self._isolation = ""  # what isolates it, once that is known
 
     def perform(self, secrets: Mapping[str, str]) -> None:
         directory, job = self._directory, self._job
@@ -94,33 +95,18 @@ class _Run:
             "FMHA_PYTHON": os.path.expanduser(job["python"]),
             **({"FMHA_NVCC": job["nvcc"]} if job["nvcc"] else {}),
         }
-        os.environ |= variables
+        for name in [name for name in os.environ if name.startswith("PYTHON")]:
+            del os.environ[name]  # of whoever logs in here: a PYTHONHOME would be every interpreter's of the run
+        os.environ |= variables | {POLICY: job.get("isolation", "auto")}
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
-        bytecode.provide(directory.folder, directory.tree, job["sha"])
         if job.get("beside"):
             repository.check_out(job["beside"], directory.beside)
         if job.get("judge"):
             repository.check_out(job["judge"], directory.judge)
-        self._state("environment")
-        with contextlib.ExitStack() as stack:
-            python = job["python"]
-            if setup := job["environment"]["setup"]:
-                wish = job["environment"]
-                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"], secrets)
-                found = environment(directory.folder, recipe, self._judge, directory.log, self._note)
-                home = stack.enter_context(found)
-                python = str(home.python)
-                if home.built:
-                    repository.prove(job.get("judge") or job["sha"], self._judge)
-            self._state("build")
-            if not self._follow(self._start(python), stack):
-                # Many runs may wait here for long, and a runner has loaded a lot: it was sent away, and comes again.
-                assert self._wait is not None
-                processes.shrink()
-                self._lease = stack.enter_context(contextlib.closing(self._wait.lease()))
-                self._follow(self._start(python), stack)
+        while not self._carried_out(repository, variables, secrets):
+            self._note("the environment is not what its set-up has made of it, and is built again")
         repository.prove(job["sha"], directory.tree)
         if job.get("beside"):
             repository.prove(job["beside"], directory.beside)
@@ -128,6 +114,43 @@ class _Run:
             repository.prove(job["judge"], directory.judge)
         if job.get("keep"):
             retention.apply(directory, retention.Policy.of(job), self._note)
+
+    def _carried_out(self, repository: Repository, variables: Mapping[str, str], secrets: Mapping[str, str]) -> bool:
+        """Environment, build, the wait for a GPU, the configurations. False when it has to be done again, since the
+        environment was damaged: its runner did not get to say anything."""
+        directory, job = self._directory, self._job
+        self._state("environment")
+        with contextlib.ExitStack() as stack:
+            python, found = os.path.expanduser(job["python"]), None
+            if setup := job["environment"]["setup"]:
+                wish = job["environment"]
+                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"], secrets)
+                found = stack.enter_context(
+                    environment(directory.folder, recipe, self._judge, directory.log, self._note)
+                )
+                python = str(found.python)
+                if found.built:
+                    repository.prove(job.get("judge") or job["sha"], self._judge)
+            bytecode.provide(directory.folder, self._judge, job.get("judge") or job["sha"], Path(python))
+            self._state("build")
+            try:
+                if not self._follow(self._start(python), stack):
+                    # Many runs may wait here for long, and a runner has loaded a lot: it was sent away, and comes
+                    # again.
+                    assert self._wait is not None
+                    processes.shrink()
+                    self._lease = stack.enter_context(contextlib.closing(self._wait.lease()))
+                    self._follow(self._start(python), stack)
+            except HostError as error:
+                if found is None or found.built or self._heard:
+                    raise
+                if found.condemned():
+                    return False
+                error.next_step = error.next_step or (
+                    f"if its environment is damaged: fmha clean --host {job['work']['host']} --days 0, and run again"
+                )
+                raise
+        return True
 
     @property
     def _judge(self) -> Path:
@@ -144,12 +167,17 @@ class _Run:
         write_json(directory.path / "work.json", job["work"] | {"tree": str(directory.tree)}, durable=False)
         if not (self._judge / "fmha" / "__init__.py").is_file():
             raise HostError("the judge's commit is of before fmha was one package", "name a later one with --judge")
-        command = [python, "-m", "fmha.harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
+        command = [python, "-m", "fmha.harness.stages.hosted", str(directory.path)]
         settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+        inside = enclosed(command, directory, self._judge, job, settings)
+        if not self._isolation:
+            self._isolation = inside.mechanism
+            self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
+            self._note(inside.missing or f"isolated by {inside.mechanism}")
         with directory.log.open("ab") as log:
             try:
                 return spawn(
-                    command, cwd=self._judge, env=os.environ | settings, stdin=subprocess.PIPE,
+                    inside.command, cwd=self._judge, env=inside.environment, stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE, stderr=log,
                 )  # fmt: skip
             except OSError as error:
@@ -168,6 +196,7 @@ class _Run:
                     kind = said.pop("kind")
                 except (ValueError, KeyError, AttributeError, TypeError):
                     raise HostError(f"the runner wrote what is no event: {line[:_SHOWN]!r}") from None
+                self._heard = True
                 if kind == "failed":
                     self._log.add(kind, **said)
                     raise HostError(said["reason"], said["next_step"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -24,6 +25,7 @@ END_SECONDS: Final = 60.0  # for cancelled tasks to end: KillWait of a site is 3
 _LOOK_SECONDS: Final = 0.5
 _FORMAT: Final = "%A|%F|%K|%T|%N|%r"
 _FIELDS: Final = 6
+_NUMBER: Final = re.compile(r"^(?:Submitted batch job )?([0-9]{1,18})(?:;\S+)?\s*$", re.MULTILINE)  # of a job
 
 # What a task may become again, or is still; every other state is its end. See squeue(1), JOB STATE CODES.
 WAITING: Final = frozenset(
@@ -78,10 +80,10 @@ def submit(wish: Mapping[str, Any], run: str, tasks: int, command: Sequence[str]
     if wish["cpus_per_task"]:
         options.append(f"--cpus-per-task={wish['cpus_per_task']}")
     said = _run(["sbatch", *options], text=script(wish, command))
-    number = said.strip().partition(";")[0]
-    if not number.isdigit():
+    # A site may have put a script of its own in its place, which says something before or after.
+    if not (numbers := _NUMBER.findall(said)):
         raise HostError(f"sbatch answers {said.strip()[:200]!r}", "it should print the number of the job")
-    return int(number)
+    return int(numbers[-1])
 
 
 def script(wish: Mapping[str, Any], command: Sequence[str]) -> str:

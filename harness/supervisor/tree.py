@@ -6,8 +6,10 @@ links as plain files, expanded keywords. Here a file is the bytes of its blob an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +18,13 @@ from pathlib import Path
 from fmha.harness.supervisor.rundir import HostError
 
 MOST_NAMED = 10
-PLAIN, EXECUTABLE, LINK = "100644", "100755", "120000"
+PLAIN, EXECUTABLE, LINK, FOLDER = "100644", "100755", "120000", "040000"
+_MODULE = "160000"
+_MADE_BY_HAND = "git itself makes no such commit: see who has made it"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_STEPS = 4096  # of a link through others
+_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])  # by HFS+
 _NOT_OURS = frozenset({b".git"})  # at the root: git's own note of which worktree this is
 
 
@@ -31,35 +39,134 @@ class Entry:
 Entries = Mapping[bytes, Entry]
 
 
+def listed(found: Iterable[tuple[bytes, Entry]]) -> dict[bytes, Entry]:
+    """The files of a tree that git has listed with its folders. Raises HostError for a tree that no folder can hold:
+    two entries of one name, something below a file or a link, a name that is none, or one of git's own."""
+    entries: dict[bytes, Entry] = {}
+    folders: set[bytes] = set()
+    for path, entry in found:
+        *above, name = path.split(b"/")
+        if _forbidden(name) or any(map(_forbidden, above)):
+            raise HostError(f"the commit has a file that no tree may have: {os.fsdecode(path)!r}")
+        if path in entries or path in folders:
+            raise HostError(f"the commit has two entries of one name: {os.fsdecode(path)!r}", _MADE_BY_HAND)
+        if above and b"/".join(above) not in folders:
+            raise HostError(f"the commit has a file below what is no folder: {os.fsdecode(path)!r}", _MADE_BY_HAND)
+        if entry.mode == FOLDER:
+            folders.add(path)
+        elif entry.mode in (PLAIN, EXECUTABLE, LINK):
+            entries[path] = entry
+        elif entry.mode == _MODULE:
+            raise HostError(f"the commit has {os.fsdecode(path)!r} as a submodule, which no run gets")
+        else:
+            raise HostError(f"the commit has {os.fsdecode(path)!r} with mode {entry.mode}", _MADE_BY_HAND)
+    return entries
+
+
+def refuse(entries: Entries, texts: Mapping[bytes, bytes]) -> None:
+    """Raises HostError for links that lead out of the tree; `texts` is what each of them says."""
+    out = [path for path in texts if _leads_out(path, texts)]
+    if out:
+        raise HostError(f"the commit has links that lead out of it: {named(out)}", "copy what they lead to")
+
+
+def _leads_out(link: bytes, texts: Mapping[bytes, bytes]) -> bool:
+    """Follows a link as the kernel would in a tree that has these links and no others. What is not in the tree may be
+    made later, and is taken for a folder; a link that comes back to itself leads nowhere."""
+    here = link.split(b"/")[:-1]
+    ahead = texts[link].split(b"/")[::-1]
+    if texts[link].startswith(b"/"):
+        return True
+    for _ in range(_MOST_STEPS):
+        if not ahead:
+            return False
+        part = ahead.pop()
+        if part in (b"", b"."):
+            continue
+        if part == b"..":
+            if not here:
+                return True
+            here.pop()
+            continue
+        here.append(part)
+        if (text := texts.get(b"/".join(here))) is not None:
+            if text.startswith(b"/"):
+                return True
+            here.pop()
+            ahead += text.split(b"/")[::-1]
+    return False
+
+
+def _forbidden(name: bytes) -> bool:
+    """No name of a file, or one that some file system takes for `.git`: by case, by what HFS+ ignores, by how NTFS
+    shortens it and drops what is at its end."""
+    if name in (b"", b".", b".."):
+        return True
+    parts = os.fsdecode(name).translate(_IGNORED).casefold().split("\\")
+    return any(re.fullmatch(r"\.git|git~[0-9]+", part.split(":")[0].rstrip(". ")) for part in parts)
+
+
 def write(entries: Entries, blobs: Iterable[bytes], tree: Path) -> None:
     """Writes the files of `entries`, whose contents are `blobs` in the same order, into the folder `tree`.
 
-    Nothing may be there yet. Raises HostError for what is no file, and for a link that leads out of the tree.
+    `entries` come from `listed`, and `refuse` has let their links pass. Nothing may be there yet. Each file is made in
+    the open folder that it is in, under a name that is one component, and links are made after everything else: there
+    is nothing that a path could be led through. That is what openat2(2) promises with RESOLVE_BENEATH and
+    RESOLVE_NO_SYMLINKS, on kernels and machines that do not have it as well; git's own checkout would decide by its
+    configuration and by attributes what it writes.
     """
-    root, made = os.fsencode(tree), {b""}
     links = []
-    for (path, entry), data in zip(entries.items(), blobs, strict=True):
-        folder = path.rpartition(b"/")[0]
-        if {b"", b".", b".."} & set(path.split(b"/")) or path.split(b"/")[0] in _NOT_OURS:
-            raise HostError(f"the commit has a file that no tree may have: {os.fsdecode(path)!r}")
-        if folder not in made:
-            os.makedirs(os.path.join(root, folder), exist_ok=True)
-            made.add(folder)
-        target = os.path.join(root, path)
-        if entry.mode == LINK:
-            os.symlink(data, target)
-            links.append(path)
-        elif entry.mode in (PLAIN, EXECUTABLE):
+    with _Folders(tree) as folders:
+        for (path, entry), data in zip(entries.items(), blobs, strict=True):
+            if entry.mode == LINK:
+                links.append((path, data))
+                continue
+            above, _, name = path.rpartition(b"/")
             mode = 0o777 if entry.mode == EXECUTABLE else 0o666
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-            with open(descriptor, "wb", buffering=0) as file:
-                file.write(data)
-        else:
-            raise HostError(f"the commit has {os.fsdecode(path)!r} as a submodule, which no run gets")
-    inside = os.path.realpath(root)
-    out = [path for path in links if not (os.path.realpath(os.path.join(root, path)) + b"/").startswith(inside + b"/")]
-    if out:
-        raise HostError(f"the commit has links that lead out of it: {named(out)}", "copy what they lead to")
+            descriptor = os.open(name, _NEW, mode, dir_fd=folders.opened(above))
+            try:
+                _write(descriptor, data)
+            finally:
+                os.close(descriptor)
+        for path, text in links:
+            above, _, name = path.rpartition(b"/")
+            os.symlink(text, name, dir_fd=folders.opened(above))
+
+
+class _Folders:
+    """The folders of a tree, each made and opened in the one above it and never through a link."""
+
+    def __init__(self, tree: Path) -> None:
+        self._open: list[tuple[bytes, int]] = [(b"", os.open(tree, _FOLDER))]  # the root, and on to the one in use
+
+    def __enter__(self) -> _Folders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            os.close(self._open.pop()[1])
+
+    def opened(self, path: bytes) -> int:
+        """The descriptor of a folder, which lasts until the next is asked for."""
+        wanted = path.split(b"/") if path else []
+        common = 0
+        while common < min(len(wanted), len(self._open) - 1) and self._open[common + 1][0] == wanted[common]:
+            common += 1
+        while len(self._open) - 1 > common:
+            os.close(self._open.pop()[1])
+        for name in wanted[common:]:
+            above = self._open[-1][1]
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above)
+            self._open.append((name, os.open(name, _FOLDER, dir_fd=above)))
+        return self._open[-1][1]
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """All of it: one call writes 2 GiB at the most, and on a full disk what still fits."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def differences(entries: Entries, tree: Path, ignored: Callable[[list[bytes]], set[bytes]]) -> list[bytes]:

@@ -1,8 +1,10 @@
-"""What Python compiled in a worktree is kept for the next one, and believed only for the very source."""
+"""What Python compiles for a worktree is made by the supervisor, kept for the next one, and used as it was made."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import marshal
 import subprocess
 from pathlib import Path
@@ -42,24 +44,54 @@ def kept(client: Client) -> list[Path]:
 def test_a_new_worktree_is_not_compiled_again(client: Client):
     run(client)
     (source,) = kept(client)
+    made = source.stat().st_mtime_ns
     (found,) = compiled(run(client))
     assert found.read_bytes()[4:8] == CHECKED_HASH
-    assert found.samefile(source)
+    assert found.read_bytes() == source.read_bytes()
+    assert source.stat().st_mtime_ns == made
+    assert not found.samefile(source)  # whoever writes there writes for one run
 
 
-def test_bytecode_of_another_source_is_not_believed(client: Client):
+def trap(client: Client, start: bytes) -> bytes:
+    """A pyc that says of itself that it is of this very source, and is not."""
+    code = marshal.dumps(compile(b"raise SystemExit('believed')", "trap", "exec"))
+    return start + CHECKED_HASH + importlib.util.source_hash((client.root / MODULE).read_bytes()) + code
+
+
+def test_a_changed_pyc_of_the_host_is_not_run(client: Client):
     run(client)
     (path,) = kept(client)
-    trap = b"raise SystemExit('believed')"
-    code = marshal.dumps(compile(trap, "trap", "exec"))
-    start = path.read_bytes()[:4] + CHECKED_HASH
+    good = path.read_bytes()
+    changed = trap(client, good[:4])
+    path.write_bytes(changed)
+    run(client)
+    assert path.read_bytes() not in (changed, b"")  # made anew from the source
+
+
+def test_the_trap_would_be_sprung(client: Client):
+    """Python believes what the file says of itself: with the manifest changed as well, it runs."""
+    run(client)
+    (path,) = kept(client)
+    good, manifest = path.read_bytes(), path.parent / "manifest.json"
+    noted = json.loads(manifest.read_text())
+    data = trap(client, good[:4])
     try:
-        path.write_bytes(start + importlib.util.source_hash(trap) + code)
-        run(client)
-        # The trap works: with the hash of this source it is sprung.
-        path.write_bytes(start + importlib.util.source_hash((client.root / MODULE).read_bytes()) + code)
+        path.write_bytes(data)
+        changed = {**noted["files"], path.stem: hashlib.sha256(data).hexdigest()}
+        manifest.write_text(json.dumps({**noted, "files": changed}))
+        git(client.root, "commit", "-q", "--allow-empty", "-m", "another commit")
         done = client.run("run-matrix", "--host", "gpu", "-q")
         assert done.returncode == 3
         assert "believed" in done.stderr
     finally:
         path.unlink()
+        manifest.write_text(json.dumps(noted))
+
+
+def test_what_a_run_leaves_in_its_tree_is_nobody_elses(client: Client):
+    """A commit's own code may write where Python looks for bytecode; the next commit has a tree of its own."""
+    tree = run(client)
+    (found,) = compiled(tree)
+    found.chmod(0o644)
+    found.write_bytes(trap(client, found.read_bytes()[:4]))
+    run(client)

@@ -247,13 +247,24 @@ def test_a_client_that_is_told_to_end_leaves_the_run_alone(client: Client, numbe
     assert client.statuses() == GOOD
 
 
+RUN = f"20260101T000000Z-{'0' * 12}-{'0' * 8}"
+
+
 def test_an_unknown_host_is_refused_with_the_command_that_accepts_it(client: Client, tmp_path: Path):
     client.config = client_config(client.server, tmp_path / "other")
     (tmp_path / "other" / "known_hosts").write_text("")
     done = client.run("run-matrix", "--host", "gpu")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "is unknown" in done.stderr
     assert "ssh gpu true" in done.stderr
+    for other in (
+        ("ps",),
+        ("ps", "--host", "gpu"),
+        ("hosts",),
+        ("doctor", "--host", "gpu"),
+        ("logs", RUN, "--host", "gpu"),
+    ):
+        assert client.run(*other).returncode == 3, other  # one exit code, whatever is asked
     assert (tmp_path / "other" / "known_hosts").read_text() == ""
     assert client.runs() == []
 
@@ -265,7 +276,7 @@ def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one
     known = tmp_path / "other" / "known_hosts"
     known.write_text(f"[127.0.0.1]:{client.server.port} {kind} {data}\n")
     done = client.run("run-matrix", "--host", "gpu")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "has CHANGED" in done.stderr
     name = f"[127.0.0.1]:{client.server.port}"
     assert f"ssh-keygen -R '{name}' -f {known}" in done.stderr
@@ -289,7 +300,7 @@ def test_a_revoked_host_key_is_refused(client: Client, tmp_path: Path):
     with (tmp_path / "other" / "known_hosts").open("a") as file:
         file.write(f"@revoked * {kind} {data}\n")
     done = client.run("run-matrix", "--host", "gpu")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "is REVOKED" in done.stderr
     assert client.runs() == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ import pytest
 
 from fmha.harness.hosts.shipment import preamble
 from tests.harness.support import git
+from tests.integration.processes import eventually
 from tests.remote.conftest import Client, fresh_client
 from tests.remote.server import Server, client_config, free_port, key
+from tests.remote.test_hostile_trees import WHO, Tree, made, tree_of
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-forced-key"), pytest.mark.timeout(900)]
 
@@ -46,7 +49,7 @@ def stolen(template: Path, server: Server, warm: None, tmp_path_factory: pytest.
     folder = tmp_path_factory.mktemp("stolen")
     key(folder / "ci_key")
     with fresh_client(template, server, folder) as client:
-        done = client.run("hosts", "key", "gpu", str(folder / "ci_key.pub"))
+        done = client.run("hosts", "key", "gpu", str(folder / "ci_key.pub"), "--isolation", "auto")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith('restrict,command="')
         assert done.stdout.count("\n") == 1
@@ -76,6 +79,17 @@ def test_it_runs_commits(limited: Limited):
     assert limited.run("logs", run, "--host", "gpu").returncode == 0
     assert limited.run("doctor", "--host", "gpu").returncode == 0
     assert limited.run("cancel", run).returncode == 0
+
+
+def test_the_owner_says_what_isolates_its_runs(limited: Limited):
+    """The key's line was made with `--isolation auto`; what a request asks for instead counts for nothing."""
+    limited.client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--judge", "own")
+    assert done.returncode == 0, done.stderr
+    run = limited.client.runs()[-1]
+    assert json.loads((run / "job.json").read_text())["isolation"] == "auto"
+    (said,) = [event for event in limited.client.events(run) if event["kind"] == "isolation"]
+    assert "switched off" not in str(said["missing"])
 
 
 def test_it_is_no_shell_and_carries_no_file_and_no_connection(stolen: Limited, tmp_path: Path):
@@ -132,7 +146,7 @@ def test_it_approves_nothing(limited: Limited):
     client = limited.client
     assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
     (client.root / "tests" / "unit" / "test_protected.py").write_text(f"assert 1  # {client.root}\n")
-    with (client.root / "harness" / "status.py").open("a") as file:
+    with (client.root / "harness" / "judge" / "status.py").open("a") as file:
         file.write("# another judge\n")
     git(client.root, "commit", "-q", "-a", "-m", "weaken a test")
     done = limited.run("run-matrix", "--host", "gpu", "-q")
@@ -163,6 +177,70 @@ def emptied(folder: Path) -> Iterator[None]:
         if folder.exists():
             folder.rmdir()
         away.rename(folder)
+
+
+def job_of(client: Client) -> dict[str, Any]:
+    """A job as the client makes it, of a run that the host does not have."""
+    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    job: dict[str, Any] = json.loads((client.runs()[-1] / "job.json").read_text())
+    stamp, sha, _ = job["run"].split("-")
+    return job | {"run": f"{stamp}-{sha}-{'0' * 8}"}
+
+
+@pytest.mark.parametrize("field", ["sha", "judge", "beside"])
+def test_a_commit_that_is_an_option_for_git_is_refused(field: str, limited: Limited):
+    """The thesis is the account's own, and the account is whose key it is."""
+    thesis = limited.client.home / "thesis.txt"
+    thesis.write_text("years of work")
+    thesis.chmod(0o666)
+    job = job_of(limited.client)
+    runs = limited.client.runs()
+    for bad in (f"--output={thesis}", f"{job['sha']}:matrix.yaml", "HEAD"):
+        answer = limited.asks({"op": "start", "job": job | {field: bad}, "follow": False})
+        assert f"job.{field} is no commit" in answer["error"] or f"{field} has more than 40 char" in answer["error"]
+        assert answer["usage"]
+    assert thesis.read_text() == "years of work"
+    assert limited.client.runs() == runs
+
+
+def test_a_tree_made_by_hand_writes_nothing_outside(limited: Limited):
+    """A link and a folder of one name: what is below the folder would go where the link leads."""
+    client, home = limited.client, limited.client.home
+    job = job_of(client)
+    before = sorted(home.iterdir())
+    names = subprocess.run(
+        ["git", "ls-tree", "-z", "HEAD"], cwd=client.root, capture_output=True, check=True
+    ).stdout.split(b"\0")[:-1]
+    tree: Tree = [("100644", b"rc", b"touch owned")]
+    parts = [(line.split()[0].decode(), line.partition(b"\t")[2], line.split()[2].decode()) for line in names]
+    sub = [("120000", b"zz", made(client.root, "blob", str(home / ".ssh").encode()))]
+    sub += [("40000", b"zz", tree_of(client.root, tree))]
+    kernel = raw(client.root, sub)
+    root = raw(client.root, [(m.lstrip("0"), n, kernel if n == b"kernel" else sha) for m, n, sha in parts])
+    sha = subprocess.run(
+        ["git", "commit-tree", "-p", "HEAD", "-m", "x", root], cwd=client.root, capture_output=True, text=True,
+        check=True, env=os.environ | WHO,
+    ).stdout.strip()  # fmt: skip
+    git(client.root, "update-ref", "refs/heads/evil", sha)
+    # git's own checks take it neither by a fetch nor from a client: the objects are there as if they came before them.
+    repository = home / "fmha" / "repository.git"
+    subprocess.run(["cp", "-a", f"{client.root}/.git/objects/.", f"{repository}/objects"], check=True)
+    git(repository, "-c", "safe.directory=*", "update-ref", f"refs/fmha/commits/{sha}", sha)
+    subprocess.run(["chown", "-R", str(client.server.uid), str(repository)], check=True)
+    job |= {"sha": sha, "run": job["run"].replace(job["sha"][:12], sha[:12])}
+    limited.asks({"op": "start", "job": job, "follow": False})
+    run = home / "fmha" / "runs" / str(job["run"])
+    assert eventually(lambda: (run / "status.json").exists())
+    status = json.loads((run / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "the commit has two entries of one name: 'kernel/zz'" in status["reason"]
+    assert sorted(home.iterdir()) == before
+    assert not (run / "tree").exists()
+
+
+def raw(root: Path, entries: list[tuple[str, bytes, str]]) -> str:
+    data = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(sha) for mode, name, sha in entries)
+    return made(root, "tree", data)
 
 
 @pytest.mark.parametrize("operation", ["clean", "key", "release", "reserve", "nonsense"])
