@@ -123,6 +123,7 @@ def enclose(
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
     else:
         how |= {"read": [*places.system(grant.gpu), *read], "write": write, "devices": places.devices(grant.gpu)}
+        how["list"] = places.listed(kept)
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 
 
@@ -146,7 +147,9 @@ def _found(policy: str) -> Isolation:
             return Isolation("bubblewrap")
         lacking.append(why)
     if policy != "bubblewrap":
-        if landlock.version() > 0 and _works({"read": places.system(False), "write": [], "devices": [], "limits": {}}):
+        if landlock.version() > 0 and _works(
+            {"read": places.system(False), "list": [], "write": [], "devices": [], "limits": {}}
+        ):
             return Isolation("landlock", advice=advice)
         lacking.append("this kernel has no Landlock")
     return Isolation("none", f"not isolated: {' and '.join(lacking)}", advice or "use a kernel of Linux 5.13 or later")

@@ -20,12 +20,13 @@ _VERSION_FLAG = 1
 _BENEATH = 1
 # Access rights of landlock.h, with the version that brought them.
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
+_LIST = 1 << 3  # see what is in a folder
 _WRITE_FILE = 1 << 1
 _CHANGE = sum(1 << bit for bit in range(1, 13)) & ~_READ  # write, remove and make what there is, but for the later ones
 _REFER, _TRUNCATE, _IOCTL = (1 << 13, 2), (1 << 14, 3), (1 << 15, 5)
 _NETWORK = (0b11, 4)  # bind and connect TCP: handled and never granted
 _SCOPES = (0b11, 6)  # abstract UNIX sockets, and signals to who is outside
-_FILES = _READ & ~(1 << 3) | _WRITE_FILE | _TRUNCATE[0] | _IOCTL[0]  # what a rule for no folder may have
+_FILES = _READ & ~_LIST | _WRITE_FILE | _TRUNCATE[0] | _IOCTL[0]  # what a rule for no folder may have
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 
 # A filter's words: load an argument, jump if, return.
@@ -114,12 +115,12 @@ def main(how: dict[str, Any], command: list[str]) -> None:
         os.set_inheritable(descriptor, True)
         wrapped = [*how["bubblewrap"], "--seccomp", str(descriptor), "--", *command]
         os.execvp(wrapped[0], wrapped)
-    _restrict(how["read"], how["write"], how["devices"])
+    _restrict(how)
     _filter(code)
     os.execvpe(command[0], command, os.environ)
 
 
-def _restrict(read: list[str], write: list[str], devices: list[str]) -> None:
+def _restrict(how: dict[str, list[str]]) -> None:
     libc, known = _libc(), version()
     extra = sum(right for right, since in (_REFER, _TRUNCATE, _IOCTL) if known >= since)
     handled = _READ | _CHANGE | extra
@@ -129,8 +130,9 @@ def _restrict(read: list[str], write: list[str], devices: list[str]) -> None:
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     ruleset = _checked(libc.syscall(_SYSCALL["landlock_create_ruleset"], attributes, len(attributes), 0))
     device = (_WRITE_FILE | 1 << 2 | _IOCTL[0] | _TRUNCATE[0]) & handled
-    for paths, rights in ((read, _READ), (write, handled & ~_IOCTL[0]), (devices, device)):
-        for path in paths:
+    rights_of = {"read": _READ, "list": _LIST, "write": handled & ~_IOCTL[0], "devices": device}
+    for name, rights in rights_of.items():
+        for path in how[name]:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
             granted = rights if os.path.isdir(path) else rights & _FILES
             rule = struct.pack("=Qi", granted, descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -54,12 +54,21 @@ def folders(granted: Iterable[Path]) -> list[str]:
     fmha_code = [*own, *(folder / part for folder in own for part in ("harness", "emulator"))]
     # Of what is imported from, packages alone: a script's own folder may be anybody's home.
     packages = [path for path in sys.path if os.path.basename(path) in _PACKAGES]
-    interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, *packages, sys.executable]
+    # Without the module `site` a virtual environment does not know itself.
+    environment = os.path.dirname(os.path.dirname(sys.executable))
+    virtual = [environment] if os.path.isfile(os.path.join(environment, "pyvenv.cfg")) else []
+    interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, *virtual, *packages, sys.executable]
     found = dict.fromkeys([*map(str, interpreter), *map(str, fmha_code), *map(str, granted)])
     named = dict.fromkeys(place for path in found for place in (path, os.path.realpath(path)))
     # A folder that is in another is there with it; the system's own are there anyway.
     there = [path for path in named if os.path.exists(path) and path != "/"]
     return [path for path in there if not _within(path, [*_SYSTEM, *(other for other in there if other != path)])]
+
+
+def listed(environment: Mapping[str, str]) -> list[str]:
+    """Folders of modules, which Python lists before it looks at what is granted in them."""
+    named = [*environment.get("PYTHONPATH", "").split(os.pathsep), *sys.path]
+    return [path for path in dict.fromkeys(named) if os.path.isabs(path) and os.path.isdir(path)]
 
 
 def _within(path: str, others: Sequence[str]) -> bool:

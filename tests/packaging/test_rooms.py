@@ -26,7 +26,7 @@ ROWS = tuple(
         "harness.kernel_side",
         "harness.contract",
         "harness.judge",
-        "harness.back_off harness.git harness.isolate harness.own harness.project",
+        "harness.back_off harness.depth harness.git harness.isolate harness.own harness.project",
         "harness.account",
         "harness.errors harness.examples harness.text harness.triton_ptx",
         "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
