@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fmha.harness import isolate
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
@@ -348,8 +349,14 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
         "env": dict(settings.env),
         "nvcc": settings.nvcc,
         "slurm": dict(settings.slurm) if settings.slurm is not None else None,
-        "isolation": settings.isolation,
+        "isolation": _isolation(settings),
     }
+
+
+def _isolation(settings: RemoteSettings) -> str:
+    """The host's setting, unless --isolation says something here."""
+    asked = os.environ.get(isolate.VARIABLE, "")
+    return asked if asked in ("require", "off") else settings.isolation
 
 
 def job_of(

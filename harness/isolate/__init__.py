@@ -119,6 +119,7 @@ def enclose(
         "CORE": 0,
     }
     how: dict[str, object] = {"limits": {name: value for name, value in limits.items() if value is not None}}
+    how["gpu"] = grant.gpu
     if found.mechanism == "bubblewrap":
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
     else:

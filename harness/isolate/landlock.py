@@ -35,13 +35,15 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # of struct seccomp_data, its low halves
 _NEW_NAMESPACES = 0x7E020000 | 0x80  # CLONE_NEW*, of time too
+_UNIX = 1  # AF_UNIX
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type for others
 _ARCHES = {
     "x86_64": (
         0xC000003E,
         {
-            "socket": 41, "clone": 56, "clone3": 435, "ioctl": 16, "ptrace": 101, "process_vm_readv": 310,
-            "process_vm_writev": 311, "mount": 165, "umount2": 166, "pivot_root": 155, "unshare": 272, "setns": 308,
+            "socket": 41, "connect": 42, "clone": 56, "clone3": 435, "ioctl": 16, "ptrace": 101,
+            "process_vm_readv": 310, "process_vm_writev": 311, "mount": 165, "umount2": 166, "pivot_root": 155,
+            "unshare": 272, "setns": 308,
             "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
             "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "kexec_load": 246,
             "kexec_file_load": 320, "init_module": 175, "finit_module": 313, "delete_module": 176, "reboot": 169,
@@ -54,8 +56,9 @@ _ARCHES = {
     "aarch64": (
         0xC00000B7,
         {
-            "socket": 198, "clone": 220, "clone3": 435, "ioctl": 29, "ptrace": 117, "process_vm_readv": 270,
-            "process_vm_writev": 271, "mount": 40, "umount2": 39, "pivot_root": 41, "unshare": 97, "setns": 268,
+            "socket": 198, "connect": 203, "clone": 220, "clone3": 435, "ioctl": 29, "ptrace": 117,
+            "process_vm_readv": 270, "process_vm_writev": 271, "mount": 40, "umount2": 39, "pivot_root": 41,
+            "unshare": 97, "setns": 268,
             "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282,
             "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "kexec_load": 104,
             "kexec_file_load": 294, "init_module": 105, "finit_module": 273, "delete_module": 106, "reboot": 142,
@@ -75,10 +78,13 @@ def version() -> int:
     return max(0, found)
 
 
-def system_call_filter() -> bytes:
-    """A program for seccomp that refuses the calls above, for this machine. Raises KeyError on another kind."""
+def system_call_filter(gpu: bool) -> bytes:
+    """A program for seccomp that refuses the calls above, for this machine. Raises KeyError on another kind.
+
+    CUDA's driver will not start without a UNIX socket; with `gpu` there are those, which can be connected to nothing.
+    """
     arch, numbers = _ARCHES[os.uname().machine]
-    special = {"clone", "clone3", "ioctl"}
+    special = {"clone", "clone3", "ioctl", *(["socket"] if gpu else [])}
     refused = sorted(number for name, number in numbers.items() if name not in special)
     eperm = _word(_RETURN, _REFUSE | _EPERM)
     lines = [
@@ -91,6 +97,9 @@ def system_call_filter() -> bytes:
         _word(_EQUAL, numbers["ioctl"], 0, 5), _word(_LOAD, _SECOND), _word(_EQUAL, _TERMINAL[0], 1, 0),
         _word(_EQUAL, _TERMINAL[1], 0, 1), eperm, _word(_RETURN, _ALLOW),
     ]  # fmt: skip
+    if gpu:
+        lines += [_word(_EQUAL, numbers["socket"], 0, 4), _word(_LOAD, _FIRST), _word(_EQUAL, _UNIX, 1, 0), eperm]
+        lines += [_word(_RETURN, _ALLOW)]
     for number in refused:
         lines += [_word(_EQUAL, number, 0, 1), eperm]
     return b"".join([*lines, _word(_RETURN, _ALLOW)])
@@ -107,7 +116,7 @@ def main(how: dict[str, Any], command: list[str]) -> None:
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (least, least))
     os.closerange(3, 1 << 16)
-    code = system_call_filter()
+    code = system_call_filter(how.get("gpu", False))
     if "bubblewrap" in how:
         descriptor = os.memfd_create("filter", 0)
         os.write(descriptor, code)

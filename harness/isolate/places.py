@@ -38,8 +38,8 @@ def top() -> list[str]:
 
 
 def devices(gpu: bool) -> list[str]:
-    """Device nodes that are read and written."""
-    return [*(path for path in _DEVICES if os.path.exists(path)), *(gpu_devices() if gpu else ())]
+    """Device nodes that are read and written. CUDA's driver names its threads, in its own folder of /proc."""
+    return [*(path for path in _DEVICES if os.path.exists(path)), *(["/proc/self", *gpu_devices()] if gpu else ())]
 
 
 def gpu_devices() -> list[str]:

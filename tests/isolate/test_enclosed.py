@@ -120,6 +120,18 @@ def test_an_agents_socket_is_not_reached(run: Callable[..., Ran], scratch: Path)
     assert run("import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))").stdout == "b'x'\n"
 
 
+def test_a_gpus_driver_gets_a_socket_that_is_connected_to_nobody(run: Callable[..., Ran], scratch: Path) -> None:
+    """CUDA will not start without one. What it cannot have is an agent's, or a network's."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(scratch / "agent"))
+        server.listen()
+        grant = isolate.Grant(write=(scratch,), gpu=True)
+        ran = run("import socket; s = socket.socket(socket.AF_UNIX); print('made'); s.connect('agent')", grant=grant)
+        assert ran.stdout == "made\n", ran.stderr
+        assert "Operation not permitted" in ran.stderr
+        assert "Operation not permitted" in run("import socket; socket.socket(socket.AF_INET)", grant=grant).stderr
+
+
 def test_its_parent_is_not_touched(run: Callable[..., Ran]) -> None:
     me = os.getpid()
     for code in (
