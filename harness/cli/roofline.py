@@ -43,7 +43,7 @@ def command(
         list[str] | None,
         typer.Argument(metavar="CONFIGURATION...", show_default=False, autocompletion=completion.configurations),
     ] = None,
-    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100 or b200.")] = "b200",
+    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.")] = "b200",
     measured: Annotated[Path | None, typer.Option(metavar="RECORD", help="What was measured on that GPU.")] = None,
     suite: Suites = None,
     filters: Filters = None,
