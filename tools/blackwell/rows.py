@@ -54,6 +54,7 @@ class Told:
     row: Row
     rate: float
     bound: str
+    forced: int = 0  # waits that the model could not follow
 
     @property
     def error(self) -> float:
@@ -94,7 +95,8 @@ def table(half: str, told: Iterable[Told]) -> str:
         low, high = (f"{x:.0f}" for x in t.row.published)
         published = low if low == high else f"{low} to {high}"
         words = (t.row.source.name, t.row.name, t.row.source.machine, published, f"{t.rate:.0f}", f"{t.error:+.0%}")
-        lines.append("| " + " | ".join((*words, t.bound)) + " |")
+        bound = f"{t.bound}; {t.forced} waits not followed" if t.forced else t.bound
+        lines.append("| " + " | ".join((*words, bound)) + " |")
     errors = [abs(t.error) for t in told]
     right, pairs = in_order(told)
     if errors:
