@@ -132,6 +132,10 @@ def table(rows: list[Row]) -> list[str]:
             f"{row.memory_floor_us:9.1f}  {row.product_floor_us:10.1f}  {row.floor_us / row.modelled_us:8.0%}{beside}"
         )
     for row in rows:
+        if len(row.launches) > 1:
+            parts = ", ".join(f"{entry} {us:.1f}" for entry, us in row.launches)
+            lines.append(f"{row.configuration.id}, its launches: {parts} us")
+    for row in rows:
         if row.free is not None:
             gains = ", ".join(f"{what} -{gain:.0%}" for what, gain in row.free.items() if gain >= 0.005)
             lines.append(f"{row.configuration.id}, if this were free: {gains or 'nothing'}")

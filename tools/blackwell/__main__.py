@@ -1,5 +1,5 @@
-"""What the timing model says of others' kernels for Blackwell, beside what was published of them, in two halves: that to
-which constants may be fitted, and that which is predicted (rows.yaml).
+"""What the timing model says of others' kernels for Blackwell, beside what was published of them, in two halves: that
+which constants may be fitted to, and that which is predicted (rows.yaml).
 
     python -m tools.blackwell FOLDER --learn-cuda CHECKOUT --kittens CHECKOUT --gluon TUTORIALS --flash4 PYTHON
 
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Modelled
 from fmha.harness.see.call_time import seconds_of
@@ -23,7 +24,15 @@ from tools import flash4, published
 from tools.blackwell import gluon, kittens
 from tools.blackwell.rows import HALVES, Row, Told, rows, table
 
-_product, _attention = functools.cache(published.compiled), functools.cache(flash4.compiled)
+_product = functools.cache(published.compiled)
+
+
+@functools.cache
+def _attention(python: Path, kernel: flash4.Kernel) -> emulator.Module:
+    module = flash4.compiled(python, kernel.head_dim)
+    error = flash4.largest_error(kernel, module)
+    print(f"flash4 head_dim {kernel.head_dim}: largest error of O at 2 x 600 tokens {error:.1e}", file=sys.stderr)
+    return module
 
 
 def modelled(row: Row, given: argparse.Namespace, folder: Path) -> Modelled:
@@ -39,9 +48,9 @@ def modelled(row: Row, given: argparse.Namespace, folder: Path) -> Modelled:
             module = _product(given.learn_cuda, kernel.file, folder)
             said = published.timing(module, kernel, how["size"][0], gpu).modelled()
         case _:
-            (kernel,) = [k for k in flash4.KERNELS if k.head_dim == how["head_dim"]]
-            module = _attention(given.flash4, kernel.head_dim)
-            said = flash4.timing(kernel, module, how["batch"], how["tokens"], gpu).modelled()
+            (attention,) = [k for k in flash4.KERNELS if k.head_dim == how["head_dim"]]
+            module = _attention(given.flash4, attention)
+            said = flash4.timing(attention, module, how["batch"], how["tokens"], gpu).modelled()
     return said
 
 

@@ -22,7 +22,7 @@ from fmha.harness.scripted.machine import Options
 
 @cache
 def tutorial(folder: Path, name: str) -> Any:
-    """A tutorial as a module; those that it imports lie beside it. cuBLAS, which they time beside theirs, is not there."""
+    """A tutorial as a module; those that it imports lie beside it. cuBLAS, which they time too, is not there."""
     from triton._C.libtriton import nvidia
 
     if str(folder) not in sys.path:
@@ -41,9 +41,7 @@ def timing(folder: Path, gpu: str, row: Mapping[str, Any]) -> Timing:
 
         module = tutorial(folder, row["tutorial"])
         m, n, k = row["size"]
-        a, b, c = (
-            torch.zeros(shape, dtype=torch.float16, device="cuda") for shape in ((m, k), (k, n), (m, n))
-        )
+        a, b, c = (torch.zeros(shape, dtype=torch.float16, device="cuda") for shape in ((m, k), (k, n), (m, n)))
         tile = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), row["tile"], strict=True))
         given = {key: row[key] for key in ("num_buffers", "num_warps", "TRANSPOSE_B", "SUBTILE_FACTOR") if key in row}
         if "scheduler" in row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -35,9 +36,9 @@ class Row:
     @property
     def flop(self) -> float:
         if "size" in self.how:
-            m, n, k = self.how["size"]
-            return 2.0 * m * n * k
-        return 4.0 * 2048 * self.how["batch"] * self.how["tokens"] ** 2  # heads times head_dim are 2048
+            return 2.0 * math.prod(int(n) for n in self.how["size"])
+        batch, tokens = int(self.how["batch"]), int(self.how["tokens"])
+        return 4.0 * 2048 * batch * tokens**2  # heads times head_dim are 2048
 
     def rate(self, seconds: float) -> float:
         """TFLOP/s as they would have been timed."""
@@ -101,6 +102,8 @@ def table(half: str, told: Iterable[Told]) -> str:
     right, pairs = in_order(told)
     if errors:
         mean, worst = sum(errors) / len(errors), max(errors)
-        said = f"{half}: {len(errors)} rows, mean error {mean:.1%}, worst {worst:.0%}; {right} of {pairs} pairs in order"
+        said = (
+            f"{half}: {len(errors)} rows, mean error {mean:.1%}, worst {worst:.0%}; {right} of {pairs} pairs in order"
+        )
         lines += ["", said]
     return "\n".join(lines)
