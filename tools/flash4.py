@@ -1,7 +1,7 @@
 """FlashAttention-4's forward kernels for a B200 on the timing model, for tools.blackwell.
 
-A Python of an environment with flash-attn-4 and torch compiles the kernels by the package's own `_flash_attn_fwd`, with
-tensors that have shapes and no data. It finds fmha's driver in the place of NVIDIA's (docs/use/programs.md). The kernels
+A Python of an environment with flash-attn-4 and torch compiles them by the package's own `_flash_attn_fwd`, with
+tensors that have shapes and no data. It finds fmha's driver in the place of NVIDIA's (docs/use/programs.md). They
 are launched here as the package's scheduler launches them, once in a small size whose output is held to attention in
 float64, and then in the published sizes. CuTe DSL has a licence of its own (docs/use/scripts.md).
 """

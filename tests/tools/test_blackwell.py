@@ -36,7 +36,7 @@ def test_every_row_has_a_machine_that_the_model_knows_and_a_kernel_that_is_launc
     kernels, head_dims = {k.name for k in published.KERNELS}, {k.head_dim for k in flash4.KERNELS}
     for r in rows():
         assert r.source.machine in NAMES
-        assert r.source.where and r.source.power and r.source.timed
+        assert all((r.source.where, r.source.power, r.source.timed))
         assert r.how.get("kernel", "v1a") in kernels
         assert r.how.get("head_dim", 64) in head_dims
         assert 0 < r.published[0] <= r.published[1]
