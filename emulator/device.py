@@ -173,7 +173,7 @@ class Device:
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
     `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
     side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
-    executed, for `coverage`. `timing` names the GPU, "h200", "h100" or "b200", whose time for a launch is modelled
+    executed, for `coverage`. `timing` names the GPU, one of timing.architecture's NAMES, whose time is modelled
     (docs/understand/timing.md): then reports have a `timing`. `sampled` True runs only the clusters that the model
     looks at: the rest of the outputs is not written. `multiprocessors` says how many CTAs are resident at a time.
     """

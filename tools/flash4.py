@@ -1,19 +1,16 @@
-"""What the timing model says of FlashAttention-4's forward kernels for a B200, beside what others measured of them:
-`python -m tools.flash4 --python PYTHON`, of an environment with flash-attn-4 and torch.
+"""FlashAttention-4's forward kernels for a B200 on the timing model, for tools.blackwell.
 
-PYTHON compiles the kernels by the package's own `_flash_attn_fwd`, with tensors that have shapes and no data. It finds
-fmha's driver in the place of NVIDIA's (docs/use/programs.md). The kernels are launched here as the package's scheduler
-launches them, once in a small size whose output is held to attention in float64, and then in the published sizes.
-Nothing here was measured by us, and nothing was fitted to it. CuTe DSL has a licence of its own (docs/use/scripts.md).
+A Python of an environment with flash-attn-4 and torch compiles them by the package's own `_flash_attn_fwd`, with
+tensors that have shapes and no data. It finds fmha's driver in the place of NVIDIA's (docs/use/programs.md). They
+are launched here as the package's scheduler launches them, once in a small size whose output is held to attention in
+float64, and then in the published sizes. CuTe DSL has a licence of its own (docs/use/scripts.md).
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import struct
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +20,9 @@ import numpy as np
 
 from fmha import emulator
 from fmha.emulator import programs
-from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch import Timing
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
-from fmha.harness.see.call_time import numbers, seconds_of
+from fmha.harness.see.call_time import numbers
 
 GPU: Final = "b200"
 HIDDEN: Final = 2048  # heads times head_dim
@@ -52,13 +49,9 @@ class Kernel:
     head_dim: int
     ctas: int
     k_rows: int
-    published: dict[tuple[int, int], float]  # TFLOP/s of flash-attention#2605, by batch and tokens
 
 
-KERNELS: Final = (
-    Kernel(64, 1, 128, {(32, 1024): 784, (8, 4096): 1120, (2, 16384): 1225}),
-    Kernel(128, 2, 64, {(2, 16384): 1605}),
-)
+KERNELS: Final = (Kernel(64, 1, 128), Kernel(128, 2, 64))
 
 
 def compiled(python: Path, head_dim: int) -> emulator.Module:
@@ -146,39 +139,14 @@ def largest_error(kernel: Kernel, module: emulator.Module) -> float:
     return float(np.abs(out - right.transpose(0, 2, 1, 3)).max())
 
 
-def modelled(kernel: Kernel, module: emulator.Module, batch: int, tokens: int) -> tuple[float, str]:
-    """TFLOP/s without a mask, and what bounds them."""
-    call = Call(kernel, module, batch, tokens, heads := HIDDEN // kernel.head_dim)
-    device = emulator.Device(checks=False, threads=1, timing=GPU, sampled=True)
+def timing(kernel: Kernel, module: emulator.Module, batch: int, tokens: int, gpu: str = GPU) -> Timing:
+    """The recording of a launch without a mask."""
+    call = Call(kernel, module, batch, tokens, HIDDEN // kernel.head_dim)
+    device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)
     count = int(np.prod(call.shape))
     at = {name: device.alloc(2 * count, name).address for name in "qkvo"}
     for k, name in enumerate("qkv"):
         device.write(at[name], numbers(count, k))
     report = call.launch(device, at)
     assert report.timing is not None
-    said = report.timing.modelled()
-    if said.forced:
-        raise RuntimeError(f"head_dim {kernel.head_dim}: the model could not follow {said.forced} waits")
-    flop = 4 * batch * heads * tokens * tokens * kernel.head_dim
-    return flop / seconds_of(architecture(GPU), (said,)) * 1e-12, said.bound
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.flash4", description=__doc__)
-    parser.add_argument("--python", type=Path, required=True)
-    given = parser.parse_args()
-    print(f"{'head_dim':>8}  {'batch':>5}  {'tokens':>6}  {'published':>9}  {'modelled':>8} TFLOP/s  error  bound")
-    for kernel in KERNELS:
-        module = compiled(given.python, kernel.head_dim)
-        print(f"{kernel.head_dim:8}  largest error of O at 2 x 600 tokens: {largest_error(kernel, module):.1e}")
-        for (batch, tokens), published in kernel.published.items():
-            rate, bound = modelled(kernel, module, batch, tokens)
-            error = f"{rate / published - 1:+5.0%}"
-            print(
-                f"{kernel.head_dim:8}  {batch:5}  {tokens:6}  {published:9.0f}  {rate:8.0f}          {error}  {bound}"
-            )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return report.timing

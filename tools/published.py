@@ -21,6 +21,7 @@ from typing import Final
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch import Timing
 from fmha.harness.see.call_time import numbers, seconds_of
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
@@ -133,9 +134,9 @@ def tensor_map(kernel: Kernel, address: int, n: int, rows: int) -> bytes:
     )
 
 
-def modelled(module: emulator.Module, kernel: Kernel, n: int) -> tuple[float, str]:
-    """TFLOP/s of a product of n x n x n, and what bounds it."""
-    device = emulator.Device(checks=False, threads=1, timing=GPU, sampled=True)
+def timing(module: emulator.Module, kernel: Kernel, n: int, gpu: str = GPU) -> Timing:
+    """The recording of a product of n x n x n."""
+    device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)
     operands = []
     for k, name in enumerate("AB"):
         buffer = device.alloc(2 * n * n, name)
@@ -149,7 +150,12 @@ def modelled(module: emulator.Module, kernel: Kernel, n: int) -> tuple[float, st
     entry = entry_of(module, kernel.template)
     report = device.launch(module, entry, grid, 32 * kernel.warps, args, kernel.shared_bytes)
     assert report.timing is not None
-    said = report.timing.modelled()
+    return report.timing
+
+
+def modelled(module: emulator.Module, kernel: Kernel, n: int) -> tuple[float, str]:
+    """TFLOP/s of a product of n x n x n, and what bounds it."""
+    said = timing(module, kernel, n).modelled()
     if said.forced:
         raise RuntimeError(f"{kernel.name}: the model could not follow {said.forced} waits")
     return 2 * n**3 / seconds_of(architecture(GPU), (said,)) * 1e-12, said.bound

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-NAMES: Final = ("h200", "h100", "b200")
+NAMES: Final = ("h200", "h100", "b200", "gb200", "gb300")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def command(
         list[str] | None,
         typer.Argument(metavar="CONFIGURATION...", show_default=False, autocompletion=completion.configurations),
     ] = None,
-    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100 or b200.")] = "b200",
+    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.")] = "b200",
     measured: Annotated[Path | None, typer.Option(metavar="RECORD", help="What was measured on that GPU.")] = None,
     suite: Suites = None,
     filters: Filters = None,
@@ -131,6 +131,10 @@ def table(rows: list[Row]) -> list[str]:
             f"{row.configuration.id:{width}}  {row.splits:6}  {row.modelled_us:11.1f}  {row.bound:7}  "
             f"{row.memory_floor_us:9.1f}  {row.product_floor_us:10.1f}  {row.floor_us / row.modelled_us:8.0%}{beside}"
         )
+    for row in rows:
+        if len(row.launches) > 1:
+            parts = ", ".join(f"{entry} {us:.1f}" for entry, us in row.launches)
+            lines.append(f"{row.configuration.id}, its launches: {parts} us")
     for row in rows:
         if row.free is not None:
             gains = ", ".join(f"{what} -{gain:.0%}" for what, gain in row.free.items() if gain >= 0.005)

@@ -29,7 +29,7 @@ def command(
     configuration: Annotated[
         str, typer.Argument(metavar="CONFIGURATION", show_default=False, autocompletion=completion.configurations)
     ],
-    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100 or b200.")] = "b200",
+    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.")] = "b200",
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
 ) -> None:

@@ -56,6 +56,10 @@ NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
+# The same on sm_100a, and the columns that a team of threads merges there (kernel/sm100/combine.cuh).
+SM100_MOST_FOR_A_WARP: Final = 20
+SM100_SLAB: Final = 128
+SM100_SLAB_OF_MANY: Final = 32
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
 
@@ -211,16 +215,15 @@ def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
     return arch == ARCH and head_dim > 64 and output_bf16
 
 
-def combine_overlaps(arch: str) -> bool:
-    """Whether the combine kernel is launched to start while the grid before it runs."""
-    return arch == ARCH
-
-
 def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int, int, int]]:
     """What follows the entry's name of the combine kernel that is launched, and its grid: a row a warp, or four warps a
-    row where many splits leave few."""
+    row where many splits leave few. On sm_100a both divide a row's columns among CTAs."""
     rows = sizes.t * sizes.heads
-    if arch == ARCH and splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
+    if arch != ARCH:
+        many = splits > SM100_MOST_FOR_A_WARP
+        slabs = -(-sizes.head_dim // (SM100_SLAB_OF_MANY if many else SM100_SLAB))
+        return ("_many", (rows, slabs, sizes.batch)) if many else ("", (-(-rows // COMBINE_ROWS), slabs, sizes.batch))
+    if splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
         return "_many", (rows, 1, sizes.batch)
     return "", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
 

@@ -15,7 +15,6 @@ from fmha.harness.kernel_side.choice import (
     ARCH,
     Balance,
     combine_launch,
-    combine_overlaps,
     ctas_per_sm,
     overlaps_grid_before,
     partial_f16,
@@ -158,7 +157,7 @@ def launch_attention(
         suffix, grid = combine_launch(variant.arch, planes, call.splits)
     if call.by_head and not knows_heads(variant):
         suffix += "_heads"
-    config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
+    config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=True)
     combined = device.launch(module, variant.combine + suffix, config, packed)
     return sum_of((report, combined))
 

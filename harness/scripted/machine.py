@@ -37,6 +37,7 @@ class Options:
     seed: int = 0
     profile: Profile = "lenient"  # compilers rely on what the ISA does not promise: docs/reference/thirdparty.md
     threads: int = 1
+    timing: str | None = None  # the GPU whose time is modelled; then a few clusters run alone, and nothing is checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +184,7 @@ class Machine:
         memory: Sequence[Memory],
         line: str,
     ) -> emulator.Report:
-        device = self._device = self._device or emulator.Device(
-            self.options.seed, self.options.schedule, self.options.profile, threads=self.options.threads
-        )
+        device = self._device = self._device or self._made()
         mirror = _Mirror(device, memory)
         try:
             packed = [mirror.packed(argument) for argument in arguments]
@@ -198,6 +197,18 @@ class Machine:
         finally:
             mirror.release()
         return report
+
+    def _made(self) -> emulator.Device:
+        o, modelled = self.options, self.options.timing is not None
+        return emulator.Device(
+            o.seed,
+            o.schedule,
+            o.profile,
+            checks=not modelled,
+            threads=o.threads,
+            timing=o.timing,
+            sampled=modelled,
+        )
 
     def _noted(self, kernel: str, line: str, report: emulator.Report) -> list[Told]:
         self.launches.append(Launched(kernel, line, report))

@@ -9,7 +9,7 @@
 // S and P are double-buffered, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored while
 // P_{j-1} V_{j-1} runs. docs/understand/kernel.md has the maps and the barrier table.
 //
-// The module has the combine kernels as well, for launches with splits: by kFmhaByHead.
+// The module has the combine kernels as well, for launches with splits: for few and for many, by kFmhaByHead.
 //
 // Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
 #define FMHA_KV_HEADS 1
@@ -17,7 +17,8 @@
 
 #include <stdint.h>
 
-#include "common/combine.cuh"
+#include "combine.cuh"
+#include "common/ptx/grid.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
@@ -63,6 +64,7 @@ __device__ __forceinline__ void store_empty_rows(const FmhaParams& params, const
 
 template <class Traits>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t shared_base) {
+    ptx::launch_dependents();
     const Work work = make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
     if (work.rows <= 0) {
         return;
@@ -121,12 +123,20 @@ extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
     fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED>>(params, fmha::ptx::shared_address(dynamic_shared));
 }
 
-extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
-    fmha_combine(const __grid_constant__ FmhaParams params) {
-    fmha::combine<false>(params);
-}
+namespace fmha {
 
-extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
-    fmha_combine_heads(const __grid_constant__ FmhaParams params) {
-    fmha::combine<true>(params);
-}
+using WarpTeam = Team<1, FMHA_HEAD_DIM < 128 ? FMHA_HEAD_DIM : 128>;
+using CtaTeam = Team<kFmhaCombineRows, 32>;
+
+}  // namespace fmha
+
+#define FMHA_COMBINE(name, team, by_head)                            \
+    extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) \
+        name(const __grid_constant__ FmhaParams params) {             \
+        fmha::combine<fmha::team, by_head>(params);                   \
+    }
+FMHA_COMBINE(fmha_combine, WarpTeam, false)
+FMHA_COMBINE(fmha_combine_heads, WarpTeam, true)
+FMHA_COMBINE(fmha_combine_many, CtaTeam, false)
+FMHA_COMBINE(fmha_combine_many_heads, CtaTeam, true)
+#undef FMHA_COMBINE

@@ -360,5 +360,5 @@ def test_constants_are_all_that_the_core_wants_and_no_other():
 
 
 def test_an_unknown_gpu_is_refused():
-    with pytest.raises(ValueError, match="'h300' is not one of h200, h100, b200"):
+    with pytest.raises(ValueError, match="'h300' is not one of h200, h100, b200, gb200, gb300"):
         emulator.Device(timing="h300")

@@ -37,7 +37,7 @@ def test_no_spill_and_no_stack(builds: Mapping[str, BuildResult], variant: Varia
 @variants
 def test_entries(builds: Mapping[str, BuildResult], variant: Variant) -> None:
     ptx = Path(builds[variant.name].ptx).read_text()
-    further = ["_many"] if variant.arch == ARCH else ["_heads"]
+    further = ["_many"] if variant.arch == ARCH else ["_heads", "_many", "_many_heads"]
     if knows_lengths(variant) and not rows_define(variant):
         further += ["_balanced", "_many_balanced"]
     entries = [variant.entry, variant.combine, *(variant.combine + name for name in further)]

@@ -526,7 +526,23 @@ def test_many_splits_of_few_rows_are_merged_by_four_warps_a_row(
     splits: int, batch: int, suffix: str, grid: tuple[int, int, int]
 ) -> None:
     assert choice.combine_launch(ARCH, replace(SHORT, batch=batch), splits) == (suffix, grid)
-    assert choice.combine_launch("sm_100a", replace(SHORT, batch=batch), splits) == ("", (32, 1, batch))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "splits", "suffix", "grid"),
+    [
+        (64, 20, "", (32, 1, 2)),
+        (128, 2, "", (32, 1, 2)),
+        (512, 20, "", (32, 4, 2)),
+        (64, 21, "_many", (128, 2, 2)),
+        (512, 148, "_many", (128, 16, 2)),
+    ],
+)
+def test_the_merge_on_sm_100a_divides_a_row_s_columns(
+    head_dim: int, splits: int, suffix: str, grid: tuple[int, int, int]
+) -> None:
+    item = replace(SHORT, head_dim=head_dim, batch=2)
+    assert choice.combine_launch("sm_100a", item, splits) == (suffix, grid)
 
 
 def test_what_no_kernel_does_is_refused() -> None:

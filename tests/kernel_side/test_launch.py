@@ -65,7 +65,7 @@ def test_splits_launch_a_combine_kernel():
     run(device, Configuration(64, 5, 130, heads=3, batch=2, splits=4))
     forward, combine = device.launches
     assert forward == (VARIANT.entry, LaunchConfig((1, 4, 2), (192, 1, 1), VARIANT.shape.shared_bytes))
-    assert combine == ("combine", LaunchConfig((4, 1, 2), (128, 1, 1)))
+    assert combine == ("combine", LaunchConfig((4, 1, 2), (128, 1, 1), overlaps=True))
 
 
 def test_tensor_maps_are_those_of_the_header():

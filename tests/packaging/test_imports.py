@@ -56,7 +56,7 @@ def imported(directory: Path) -> dict[str, Path]:
         ("harness", ["run", "cuda", "torch", "bench", "triton", "cute"]),
         ("emulator", ["run", "torch"]),
         ("fmha", ["run"]),
-        ("tools", ["run", "site"]),
+        ("tools", ["run", "site", "torch", "triton"]),
         ("tests", ["build", "run", "test", "torch", "triton"]),
     ],
 )

@@ -96,6 +96,17 @@ def test_twice_the_keys_take_about_twice_as_long(repository, build_cache):
     assert 1.6 < long / short < 2.1
 
 
+@pytest.mark.nvcc
+@pytest.mark.parametrize("head_dim", [64, 512])
+def test_the_merge_is_a_small_part_of_a_long_row(repository: Path, build_cache: Path, head_dim: int) -> None:
+    item = parse_id(f"hd{head_dim}_t1_sk131072_h16_out-bf16")
+    row = modelled.row_of(*modelled_on_b200(repository, build_cache, item))
+    (forward, own), (combine, merging) = row.launches
+    assert (forward.startswith("fmha_fwd_sm100"), combine) == (True, "fmha_combine_many")
+    assert own + merging <= row.modelled_us
+    assert merging <= 0.15 * row.modelled_us
+
+
 def test_splits_are_those_of_attention():
     decode = parse_id("hd64_t1_sk8192_b16_h128_out-bf16")
     assert call_for(decode, architecture("h200")).splits == 8
@@ -118,7 +129,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     [
         (["roofline"], "no configuration; name one, or give --suite or --measured"),
         (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
-        (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200"),
+        (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200, gb200, gb300"),
         (
             ["roofline", "hd64_t4_sk128_top8_of64"],
             "hd64_t4_sk128_top8_of64: the timing model draws no lists of sparse keys",
@@ -128,6 +139,31 @@ def test_rows_of_a_record_are_configurations(tmp_path):
 def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
     done = fmha(*arguments)
     assert (done.returncode, done.stderr) == (2, f"fmha: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("hd64_t1_sk128_b2_lens-ragged", "lengths of batch entries"),
+        ("hd64_t1_sk128_b2_lens-empty", "lengths of batch entries"),
+        ("hd64_t1_sk128_b2_page16", "pages and no packed sequences"),
+        ("hd64_t1_sk128_b2_packed-k", "pages and no packed sequences"),
+        ("hd64_t8_sk128_causal_offsets-zero", "query offsets"),
+        ("hd64_t1_sk128_b2_splits2_merge-balanced", "balanced splits"),
+        ("hd64_t1_sk128_splits2_merge-cluster", "splits that a cluster merges"),
+        ("hd64_t1_sk128_h2_layout-bhsd", "tensors in other layouts"),
+        ("hd64_t1_sk128_before3", "tensors with entries before the call's"),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["h200", "b200"])
+def test_what_is_not_modelled_is_refused_and_never_left_out_of_the_time(name: str, absent: str, gpu: str) -> None:
+    (item,) = modelled.configurations_of([name], gpu)
+    with pytest.raises(UserError, match=f"the timing model draws no {absent}"):
+        list(modelled.modelled(Path.cwd(), [item], gpu, lambda line: None))
+
+
+def test_how_far_the_model_may_be_off_is_told_of_every_gpu() -> None:
+    assert set(modelled.WITHIN) == set(modelled.NAMES)
 
 
 @pytest.mark.nvcc

@@ -1,7 +1,9 @@
-// Register budgets, named barriers, ordering between dependent grids.
+// Register budgets, named barriers, copies through shared memory.
 #pragma once
 
 #include <stdint.h>
+
+#include "common/ptx/grid.cuh"
 
 namespace fmha::ptx {
 
@@ -31,12 +33,6 @@ __device__ __forceinline__ uint32_t uniform(uint32_t x) {
     asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(x));
     return same;
 }
-
-// Lets the grid behind this one start launching; it still waits for this one's writes.
-__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
-// The grid before this one, if this was launched to overlap it, has finished and its writes are visible.
-__device__ __forceinline__ void wait_for_primary() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // `Bytes`, 8 or 16, from `source` to `destination` in shared memory; unless `live` zeros.
 template <int Bytes>

@@ -1,0 +1,1 @@
+"""Kernels of others for Blackwell, modelled, beside what was published of them."""
