@@ -212,7 +212,8 @@ file = open('lock', 'w')
 fcntl.flock(file, fcntl.LOCK_EX)
 if os.fork() == 0:
     os.setsid()
-print('held', flush=True)
+else:
+    print('held', flush=True)
 time.sleep(600)
 """
 
