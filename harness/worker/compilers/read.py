@@ -10,8 +10,7 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
-import fmha.emulator
-import fmha.harness
+import fmha
 from fmha.harness.worker.compilers.enclosed import BuildError
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import Inputs, listed, made_of, searched
@@ -89,7 +88,7 @@ def beside_sources(root: Path, inputs: Inputs, sources: Sequence[str]) -> list[s
     Of the interpreter and of fmha, where they lie in the repository, none does; nor does what is hidden.
     """
     base = str(root)
-    tools = [sys.prefix, *fmha.harness.__path__, *fmha.emulator.__path__]
+    tools = [sys.prefix, *(os.path.join(path, part) for path in fmha.__path__ for part in ("harness", "emulator"))]
     apart = tuple(f"{os.path.realpath(path)}/" for path in tools)
     known = tuple(f"{os.path.normpath(name)}/" for name in sources)
     found = set()
