@@ -36,12 +36,12 @@ from fmha.emulator.timing.launch import Shape, Timing, at_once, behind_first, re
 if TYPE_CHECKING:
     from torch import Tensor
 
-Schedule = Literal["realistic", "early", "late", "random", "pct"]
+Schedule = Literal["realistic", "early", "late", "random", "spurious", "pct"]
 Profile = Literal["strict", "lenient"]
 MmaSums = Literal["fast", "silicon"]
 Dim3 = tuple[int, int, int]
 
-SCHEDULES: tuple[Schedule, ...] = ("realistic", "early", "late", "random")
+SCHEDULES: tuple[Schedule, ...] = ("realistic", "early", "late", "random", "spurious")
 _SEARCHING: tuple[Schedule, ...] = ("pct",)  # of fmha.emulator.search, with `depth` and `steps` of their own
 PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
@@ -168,6 +168,7 @@ class Device:
 
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`, and so
     does `pct`, by priorities that change `depth` - 1 times in the first `steps` steps of a launch: `search` chooses.
+    `spurious` is `realistic` with waits on mbarriers that fail, drawn from `seed`, though their phase is complete.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
     `mma_sums` "silicon" makes the sums of tcgen05.mma as a B200 does, "fast" in an order that is fast on the host.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.

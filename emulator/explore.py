@@ -24,7 +24,7 @@ class Explored:
     steps: int = 0
 
     def __str__(self) -> str:
-        seed = f", seed {self.seed}" if self.schedule in ("random", "pct") else ""
+        seed = f", seed {self.seed}" if self.schedule in ("random", "spurious", "pct") else ""
         depth = f", depth {self.depth}, steps {self.steps}" if self.schedule == "pct" else ""
         return f"{self.finding}\n  reproduced by schedule {self.schedule}{seed}{depth}"
 

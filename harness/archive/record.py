@@ -230,6 +230,7 @@ class ConfigurationRecord(Record):
     failed_checks: list[FailedCheck]
     metrics: Measurement | None
     drawn: Measurement | None = Field(None, description="on the inputs of the seed that the run drew")
+    met: list[str] = Field(default_factory=list, description="schedules that the run drew for it besides its own")
     findings: list[Finding]
     stats: Plain
     seconds: Seconds

@@ -121,6 +121,6 @@ def kinds() -> Iterable[str]:
 @_offered
 def schedules() -> Iterable[str]:
     """The schedules that have a name."""
-    from fmha.harness.config.section import SCHEDULES
+    from fmha.harness.judge.schedules import NAMES
 
-    return SCHEDULES
+    return NAMES

@@ -70,8 +70,8 @@ Drawn = Annotated[
 Schedule = Annotated[
     str | None,
     typer.Option(
-        help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
-        "between them run one after the other.  [default: the host's]",
+        help="When asynchronous work completes: realistic, early, late, random, spurious, pct, random:SEED; several "
+        "with commas between them run one after the other.  [default: the host's]",
         autocompletion=completion.schedules,
     ),
 ]

@@ -140,6 +140,7 @@ class Job:
     workers: int = 0  # at once, at the most; 0: as many as the host has and as help
     costs: dict[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
     timed: bool = False  # each configuration alone, where the device has a clock and `beside` is None
+    also: dict[str, str] = field(default_factory=dict)  # further schedules of configurations, with commas, by id
     parts: int = 1  # of each configuration, handed out by themselves: one has every so-manieth of its schedules
     schema: int = 2
 
@@ -161,6 +162,15 @@ class Drawn:
     """A configuration's numbers under another seed."""
 
     seed: int
+    measurement: Measurement
+    findings: tuple[FindingRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A configuration's numbers under another schedule."""
+
+    schedule: str
     measurement: Measurement
     findings: tuple[FindingRecord, ...] = ()
 
@@ -188,5 +198,6 @@ class Event:
     message: str = ""
     timing: Timed | None = None
     noise: tuple[Drawn, ...] = ()
+    met: tuple[Met, ...] = ()
     place: str = ""
     under: tuple[tuple[str, str], ...] = ()  # of a part's result: its schedules, each with the hash of its outputs

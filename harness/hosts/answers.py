@@ -410,7 +410,8 @@ def worker_event_of(said: Any, beside: str | None, where: str, bare: Collection[
     event = _decoded(Event, said, where)
     fields = asdict(event)
     checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
-    for measurement in (event.measurement, *(drawn.measurement for drawn in event.noise)):
+    more = [*(drawn.measurement for drawn in event.noise), *(met.measurement for met in event.met)]
+    for measurement in (event.measurement, *more):
         if measurement is not None:
             checked(_OwnNumbers if event.config in bare else _Numbers, asdict(measurement), where)
     if event.event == "result" and event.measurement is None:

@@ -212,6 +212,9 @@ class RemoteHost:
                 raise self._void(f"{said.config!r} was not asked for, or is done")
             if said.event == "result" and tuple(drawn.seed for drawn in said.noise) != job.noise_seeds:
                 raise self._void(f"{said.config!r} was measured under other seeds than was asked for")
+            met = tuple(filter(None, job.also.get(said.config, "").split(",")))
+            if said.event == "result" and tuple(each.schedule for each in said.met) != met:
+                raise self._void(f"{said.config!r} met other schedules than were asked for")
             if said.event in ("result", "error"):
                 del pending[said.config]
             yield said

@@ -205,6 +205,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
         failed_checks=[model.FailedCheck(**asdict(check)) for check in outcome.failed_checks],
         metrics=outcome.measurement,
         drawn=outcome.drawn,
+        met=list(outcome.met),
         findings=[model.Finding(**asdict(finding)) for finding in outcome.findings],
         stats=dict(outcome.stats),
         seconds=outcome.seconds,

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fmha.harness.config import Matrix
-from fmha.harness.contract.protocol import Drawn, Event, Job
+from fmha.harness.contract.protocol import Drawn, Event, Job, Met
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import Host
 from fmha.harness.judge import gate
+from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.limits import Limit
-from fmha.harness.judge.schedules import merge_findings
+from fmha.harness.judge.schedules import compare_outputs, merge_findings
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.build import Builds
 from fmha.harness.stages.outcome import Observer, Outcome, Step
@@ -31,6 +33,7 @@ class Context:
     noise_seeds: tuple[int, ...] = ()
     coverage: bool = False
     drawn: int | None = None  # the seed that this run drew, under which every configuration is judged as well
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # drawn schedules of configurations, by id
     workers: int = 0  # at once, at the most; 0 leaves it to the host
     costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations took before, by id
     timed: bool = False  # each configuration by itself, where the device has a clock
@@ -74,6 +77,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
         workers=context.workers,
         timed=context.timed,
+        also={name: ",".join(context.also[name]) for name in waiting if name in context.also},
         costs={name: context.costs[name] for name in waiting if name in context.costs},
     )
     events = context.host.run(job, context.matrix.limits)
@@ -125,6 +129,16 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         reasons += [f"on the drawn inputs of seed {drawn.seed}: {check}" for check in again.failed_checks]
     elif context.drawn is not None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent no measurement on the drawn inputs",), **common)
+    asked = tuple(context.also.get(step.configuration.id, ()))
+    if tuple(met.schedule for met in event.met) != asked:
+        return Outcome(step, Status.INFRA_ERROR, ("the worker sent no measurement under drawn schedules",), **common)
+    for met in event.met:
+        found = met.findings + _other_bits(event.measurement.output_hash, met, step, context)
+        again = gate.judge(met.measurement, found, gates.thresholds, None, build, gates.biases)
+        common["findings"] += found
+        status = again.status if status is Status.PASS else status
+        checks += again.failed_checks
+        reasons += [f"under schedule {met.schedule}, drawn for this run: {check}" for check in again.failed_checks]
     return Outcome(
         step,
         status,
@@ -132,6 +146,7 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         checks,
         event.measurement,
         drawn=drawn.measurement if drawn else None,
+        met=asked,
         timing=event.timing,
         noise={
             drawn.seed: drawn.measurement
@@ -140,6 +155,14 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         },
         **common,
     )
+
+
+def _other_bits(bits: str, met: Met, step: Step, context: Context) -> tuple[FindingRecord, ...]:
+    """Of our kernels every schedule has the same bits; one of one's own may add in the order in which threads come, and
+    has the gates of its numbers."""
+    if step.configuration.kernel != OURS:
+        return ()
+    return compare_outputs([(context.schedules[0], bits), (met.schedule, met.measurement.output_hash)])
 
 
 def _judged(drawn: Drawn, step: Step, context: Context) -> gate.Judgement:

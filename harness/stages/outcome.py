@@ -41,6 +41,7 @@ class Outcome:
     noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
     limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
     drawn: Measurement | None = None  # on the inputs of the seed that the run drew
+    met: tuple[str, ...] = ()  # schedules that the run drew for it besides its own
     place: str = ""  # which of several hosts, GPUs or nodes it ran on
     hashes: Mapping[str, str] = field(default_factory=dict)  # of the output, by place, where several hosts ran it
 

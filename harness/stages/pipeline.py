@@ -16,7 +16,7 @@ from fmha.harness.config import SCHEDULES, Matrix, load, parse_filter
 from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import Host, Order, open_host
 from fmha.harness.judge.identity import identity
-from fmha.harness.judge.schedules import parse_schedule, schedules_of
+from fmha.harness.judge.schedules import drawn_schedules, parse_schedule, schedules_of
 from fmha.harness.stages import guard, matrix, shrink, sync
 from fmha.harness.stages.apart import Judge, kernel_side_differs
 from fmha.harness.stages.build import Builds, build
@@ -92,6 +92,14 @@ class Prepared:
     results: Path
     elsewhere: Elsewhere | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
+
+    @property
+    def also(self) -> dict[str, tuple[str, ...]]:
+        """Schedules that configurations meet besides, where the run has the first one alone and drew a seed."""
+        if self.drawn is None or self.schedules != SCHEDULES[:1] or not self.host.device.startswith("emulator"):
+            return {}
+        cells = [(step.variant.name, step.configuration.id) for step in self.plan.steps if step.variant]
+        return drawn_schedules(self.drawn, cells)
 
     @property
     def schedule(self) -> str:
@@ -307,6 +315,7 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
         tuple(prepared.request.noise_seeds),
         prepared.request.coverage,
         prepared.drawn,
+        prepared.also,
         prepared.request.workers or 0,
         prepared.costs,
         bool(plan.filter.kernels),  # who names kernels compares them

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fmha.harness.contract.protocol import Cell
-from fmha.harness.judge.schedules import schedules_of
+from fmha.harness.judge.schedules import every_drawn_schedule, schedules_of
 from fmha.harness.judge.status import RED
 from fmha.harness.stages import matrix
 from fmha.harness.stages.outcome import Outcome, Step
@@ -53,7 +53,11 @@ def first_red(outcomes: list[Outcome]) -> int | None:
 
 def _first_failing(outcome: Outcome, context: matrix.Context, deadline: float) -> Outcome | None:
     alone = replace(context, workers=1)  # the first that fails, whatever the number of workers
-    with closing(matrix.run(list(_steps(outcome.step, context)), alone)) as outcomes:
+    steps = list(_steps(outcome.step, context))
+    if outcome.met and context.drawn is not None:  # it may fail under one of those alone
+        ids = [step.configuration.id for step in steps]
+        alone = replace(alone, also={name: every_drawn_schedule(context.drawn, name) for name in ids})
+    with closing(matrix.run(steps, alone)) as outcomes:
         for candidate in outcomes:
             if candidate.status is outcome.status:
                 return candidate

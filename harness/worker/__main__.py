@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fmha.harness.contract.codec import CodecError, event_to_line, read_job
 from fmha.harness.contract.device import DeviceError, DeviceLostError
-from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
+from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Met, Timed
 from fmha.harness.errors import FmhaError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
@@ -35,6 +35,7 @@ from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
 from fmha.harness.worker.timing import UntimedError
+from fmha.harness.worker.watched import ChangedError, watched
 
 if TYPE_CHECKING:
     from fmha.harness.worker.subjects.declared import Declared
@@ -136,6 +137,8 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         raise
     except (KernelSideError, FailedThereError) as error:
         event = _error(configuration, "crash", str(error))
+    except ChangedError as error:
+        event = dataclasses.replace(_error(configuration, "fail", str(error)), findings=error.findings)
     except RefusedError as error:
         event = _error(configuration, "not-run", str(error))
     except AdapterError as error:
@@ -175,7 +178,8 @@ def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
     if work.part > 0:  # what is not of one schedule, the first part has
         return event
     noise = tuple(_drawn(work, build, configuration, seed) for seed in job.noise_seeds)
-    event = dataclasses.replace(event, noise=noise)
+    met = _met(work, build, configuration, inputs, expected)
+    event = dataclasses.replace(event, noise=noise, met=met)
     try:
         return dataclasses.replace(event, timing=_timed(work, build, configuration, inputs, expected))
     except UntimedError as error:
@@ -188,6 +192,16 @@ def _drawn(work: _Work, build: BuildResult, configuration: Cell, seed: int) -> D
     outputs = _launch(work, build, configuration, inputs, work.job.schedules[0], seed)
     expected = subject.reference(configuration, inputs)
     return Drawn(seed, subject.measure(configuration, outputs, expected), outputs.report.findings)
+
+
+def _met(work: _Work, build: BuildResult, configuration: Cell, inputs: Any, expected: Any) -> tuple[Met, ...]:
+    """Under the schedules that the configuration meets besides the job's own."""
+    met = []
+    for schedule in filter(None, work.job.also.get(configuration.id, "").split(",")):
+        outputs = _launch(work, build, configuration, inputs, schedule)
+        measured = work.subject.measure(configuration, outputs, expected)
+        met.append(Met(schedule, measured, merge_findings([(schedule, outputs.report.findings)])))
+    return tuple(met)
 
 
 def _timed(
@@ -225,7 +239,10 @@ def _launch(
         artifact = build.ptx if device.artifact == "ptx" else build.cubin
         module = device.load(Path(artifact)) if artifact else None
         _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
-        return work.subject.run(device, module, build.variant, configuration, inputs)
+        looked_at = watched(device)
+        ran = work.subject.run(looked_at, module, build.variant, configuration, inputs)
+        looked_at.check(work.subject.writes(configuration), merge_findings([(schedule, ran.report.findings)]))
+        return ran
     finally:
         device.close()
 

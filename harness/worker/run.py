@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,11 @@ from fmha.harness.kernel_side.launch import Call, contiguous, launch_attention
 from fmha.harness.kernel_side.variants import merges_in_cluster
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.scatter import query_lengths, scattered, scattered_call, unpacked
+
+# What a launch may write, by FmhaParams' names: outputs, what it leaves to the next one, and a count.
+WRITTEN: Final = frozenset(
+    ("o", "row_max", "row_sum", "lse", "partial_o", "partial_max", "partial_sum", "shares", "drawn")
+)
 
 
 class CountLeftError(Exception):

@@ -16,6 +16,7 @@ from fmha.harness.contract.protocol import (
     FindingRecord,
     Job,
     LaunchShape,
+    Met,
     Resources,
     Variant,
 )
@@ -118,9 +119,13 @@ class ScriptedHost:
             self.closed += 1
 
     def _with_noise(self, event: Event, job: Job) -> Event:
-        if event.measurement is None or event.noise:
+        if event.measurement is None:
             return event
-        return replace(event, noise=tuple(Drawn(seed, GOOD, ()) for seed in job.noise_seeds))
+        noise = event.noise or tuple(Drawn(seed, GOOD, ()) for seed in job.noise_seeds)
+        same = replace(GOOD, output_hash=event.measurement.output_hash)
+        schedules = filter(None, job.also.get(event.config, "").split(","))
+        met = event.met or tuple(Met(name, same) for name in schedules)
+        return replace(event, noise=noise, met=met)
 
     def _built(self, variant: Variant) -> BuildResult:
         error = "a.cu(3): error: no such thing" if variant.head_dim in self.unbuildable else None

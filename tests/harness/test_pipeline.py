@@ -13,8 +13,9 @@ from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import Limits
-from fmha.harness.contract.protocol import Configuration, Event, Job
+from fmha.harness.contract.protocol import Configuration, Event, Job, Met
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
+from fmha.harness.judge.schedules import MET, every_drawn_schedule
 from fmha.harness.judge.status import Status
 from fmha.harness.stages import dry_run
 from fmha.harness.stages.pipeline import Request, execute, prepare
@@ -305,3 +306,72 @@ def test_the_dry_run_is_the_plan(checkout: Path) -> None:
 def test_a_detached_head_has_no_branch(checkout: Path) -> None:
     git(checkout, "checkout", "-q", "--detach")
     assert Run(checkout, ScriptedHost()).record.commit.branch is None
+
+
+def asked_besides(host: ScriptedHost) -> dict[str, str]:
+    return {name: schedules for job in host.jobs for name, schedules in job.also.items()}
+
+
+def meets(kind: str, **found: object) -> Callable[[Configuration], Event]:
+    """Every schedule that the run with --drawn 5 has for it is met well, but for those of a kind."""
+
+    def result(item: Configuration) -> Event:
+        made = event(item)
+        bits = made.measurement.output_hash
+        met = [Met(name, GOOD) for name in every_drawn_schedule(5, item.id)]
+        bad = [replace(each, **found) if each.schedule.startswith(kind) else each for each in met]
+        assert all(each.measurement.output_hash == bits or found for each in bad)
+        return replace(made, met=tuple(bad))
+
+    return result
+
+
+def test_every_kernel_meets_drawn_schedules_which_are_recorded(checkout: Path) -> None:
+    host = ScriptedHost()
+    run = Run(checkout, host, drawn=5)
+    asked = asked_besides(host)
+    assert {item.id: ",".join(item.met) for item in run.record.configurations if item.met} == asked
+    kinds = [word.partition(":")[0] for words in asked.values() for word in words.split(",")]
+    assert {kind: kinds.count(kind) for kind in kinds} == {kind: 2 * count for kind, count in MET.items()}
+    again = ScriptedHost()
+    Run(checkout, again, drawn=5)
+    assert asked_besides(again) == asked
+
+
+@pytest.mark.parametrize("request_", [{"schedule": "late"}, {"schedules": 4}, {"noise_seeds": (3,)}])
+def test_whoever_chooses_schedules_or_measures_noise_meets_no_other(
+    checkout: Path, request_: dict[str, object]
+) -> None:
+    host = ScriptedHost()
+    Run(checkout, host, **request_)
+    assert asked_besides(host) == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        ({"findings": (RACE,)}, Status.HAZARD),
+        ({"measurement": replace(GOOD, cosine=0.5)}, Status.FAIL),
+        ({"measurement": replace(GOOD, output_hash="1" * 64)}, Status.HAZARD),
+    ],
+    ids=["a hazard", "wrong numbers", "other bits"],
+)
+def test_what_a_drawn_schedule_shows_is_red_and_names_it(
+    checkout: Path, found: dict[str, object], status: Status
+) -> None:
+    (case,) = GUARDS[:1]
+    host = ScriptedHost({case: meets("spurious", **found)})
+    run = Run(checkout, host, drawn=5, cases=[case])
+    assert run.code is ExitCode.GATE_FAILED
+    item = run[case]
+    assert item.status is status
+    assert item.reasons
+    schedule = next(name for name in item.met if name.startswith("spurious"))
+    assert all(reason.startswith(f"under schedule {schedule}, drawn for this run: ") for reason in item.reasons)
+    assert item.metrics == GOOD
+
+
+def test_a_worker_that_leaves_out_a_drawn_schedule_is_not_believed(checkout: Path) -> None:
+    (case,) = GUARDS[:1]
+    host = ScriptedHost({case: lambda item: replace(event(item), met=(Met("late", GOOD),))})
+    assert Run(checkout, host, drawn=5, cases=[case])[case].status is Status.INFRA_ERROR

@@ -15,7 +15,15 @@ import pytest
 from fmha.harness.contract.codec import write_job
 from fmha.harness.contract.device import LaunchReport
 from fmha.harness.contract.protocol import BuildResult, Configuration, Event, FindingRecord, Job, Resources
-from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule, schedules_of
+from fmha.harness.judge.schedules import (
+    MET,
+    compare_outputs,
+    drawn_schedules,
+    every_drawn_schedule,
+    merge_findings,
+    parse_schedule,
+    schedules_of,
+)
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.pool.parts import whole as put_together
 from fmha.harness.worker.pool.supervise import Seat, run_worker
@@ -40,7 +48,14 @@ def test_every_one_of_them_parses_and_none_is_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "seed"), [("late", "late", 5), ("random", "random", 5), ("random:7", "random", 7)]
+    ("text", "name", "seed"),
+    [
+        ("late", "late", 5),
+        ("random", "random", 5),
+        ("random:7", "random", 7),
+        ("pct:3", "pct", 3),
+        ("spurious:3", "spurious", 3),
+    ],
 )
 def test_the_seed_is_the_run_s_unless_it_is_named(text: str, name: str, seed: int) -> None:
     assert parse_schedule(text, 5) == (name, seed)
@@ -48,7 +63,9 @@ def test_the_seed_is_the_run_s_unless_it_is_named(text: str, name: str, seed: in
 
 @pytest.mark.parametrize("text", ["", "x", "late:1", "random:", "random:-1", "random:x", "random:1:2", "Random"])
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no schedule; use realistic, early, late, random, or random:N"):
+    with pytest.raises(
+        ValueError, match="is no schedule; use realistic, early, late, random, spurious, pct, or random:N"
+    ):
         parse_schedule(text, 0)
 
 
@@ -60,6 +77,27 @@ def test_a_finding_is_listed_once_with_the_first_schedule_that_shows_it() -> Non
     runs = [("realistic", ()), ("early", (race(3, warp=1),)), ("random:4", (race(3, warp=2), race(9)))]
     merged = merge_findings(runs)
     assert [(item.where["ptx_line"], item.where["schedule"]) for item in merged] == [(3, "early"), (9, "random:4")]
+
+
+CELLS = [("a", f"a{n}") for n in range(9)] + [("b", "b0")]
+
+
+def test_each_kernel_meets_every_schedule_on_some_of_its_configurations() -> None:
+    met = drawn_schedules(7, CELLS)
+    for kernel in "ab":
+        names = [name for name in met if name.startswith(kernel)]
+        kinds = [schedule.partition(":")[0] for name in names for schedule in met[name]]
+        assert {kind: kinds.count(kind) for kind in kinds} == (dict(MET) if kernel == "a" else dict.fromkeys(MET, 1))
+    for schedules in met.values():
+        assert all(parse_schedule(schedule, 0)[1] > 0 for schedule in schedules)
+
+
+def test_the_drawn_seed_says_which() -> None:
+    assert drawn_schedules(7, CELLS) == drawn_schedules(7, CELLS[::-1])
+    assert len({tuple(sorted(drawn_schedules(seed, CELLS).items())) for seed in range(20)}) == 20
+    alone = drawn_schedules(7, CELLS[:1])["a0"]
+    assert alone == every_drawn_schedule(7, "a0")
+    assert set(drawn_schedules(7, CELLS).get("a0", ())) <= set(alone)
 
 
 def test_outputs_that_differ_name_the_schedule() -> None:

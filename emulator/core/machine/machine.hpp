@@ -31,9 +31,9 @@ struct MapFence {
     Message known;
 };
 
-enum class Schedule : u8 { realistic, early, late, random, pct };
+enum class Schedule : u8 { realistic, early, late, random, spurious, pct };
 // Whether the order of warps and of what works beside them is drawn from the seed.
-inline bool draws(Schedule s) { return s >= Schedule::random; }
+inline bool draws(Schedule s) { return s == Schedule::random || s == Schedule::pct; }
 enum class Profile : u8 { strict, lenient };
 // Of tcgen05.mma: in the order that is fastest on the host, or as a B200 makes them.
 enum class MmaSums : u8 { fast, silicon };

@@ -64,6 +64,7 @@ class Answerer:
             "source": kernel.source,
             "sources": encode(tuple(kernel.sources)),
             "flags": encode(tuple(kernel.flags)),
+            "overwrites": encode(tuple(kernel.overwrites)),
             "archs": encode(tuple(kernel.archs)),
             "fields": [encode(field) for field in kernel.fields],
             "faults": type(kernel).fault is not Kernel.fault,

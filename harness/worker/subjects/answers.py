@@ -34,6 +34,7 @@ class Description:
     source: str
     sources: tuple[str, ...]
     flags: tuple[str, ...]
+    overwrites: tuple[str, ...]
     archs: tuple[str, ...]
     fields: tuple[Field, ...]
     faults: bool
@@ -49,10 +50,10 @@ class Description:
 
 def description(said: Any, root: Path) -> Description:
     made = decode(Description, said, "it")
-    for name in ("sources", "flags", "archs", "fields"):
+    for name in ("sources", "flags", "overwrites", "archs", "fields"):
         if len(getattr(made, name)) > MOST_ITEMS:
             raise CodecError(f"{name}: more than {MOST_ITEMS}")
-    for word in (made.source, *made.sources, *made.flags, *made.archs):
+    for word in (made.source, *made.sources, *made.flags, *made.overwrites, *made.archs):
         if len(word) > _WORD or not word.isprintable():
             raise CodecError(f"{word[:40]!r} is no printable word of at most {_WORD} characters")
     for name in (made.source, *made.sources):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -114,6 +114,10 @@ class Declared:
             nbytes = int(np.prod(output.shape)) * kind.itemsize
             arrays[name] = device.download(addresses[name], nbytes).view(kind).reshape(output.shape)
         return Ran(arrays, sum_of(reports))
+
+    def writes(self, case: Case) -> Container[str]:
+        written = {*self._adapter.outputs(case), *self._adapter.scratch(case)}
+        return written | set(self._adapter.description.overwrites)
 
     def measure(self, case: Case, ran: Ran, expected: Arrays) -> Measurement:
         """The worst of all outputs, each compared by itself."""

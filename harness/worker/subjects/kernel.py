@@ -126,6 +126,7 @@ class Kernel(ABC):
     source: ClassVar[str]  # the .cu, or the .ptx of another compiler, from the root of the repository
     sources: ClassVar[tuple[str, ...]] = ()  # files and folders that it includes: a change to them builds anew
     flags: ClassVar[tuple[str, ...]] = ("-std=c++17", "-O3", "-lineinfo")  # nvcc's, beside -arch and -D
+    overwrites: ClassVar[tuple[str, ...]] = ()  # inputs that it may change; a change to another one is a failure
     archs: ClassVar[tuple[str, ...]] = ()  # as nvcc names them, e.g. sm_90a; empty: any
     fields: ClassVar[tuple[Field, ...]]  # of a configuration, in the order in which its name has them
 

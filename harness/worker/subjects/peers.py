@@ -7,7 +7,7 @@ reference and our gates of an output in bf16, and says nothing of LSE. What it c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, util
@@ -154,6 +154,9 @@ class Peer:
                 raise
             raise RefusedError(f"{self._name}: {str(error).splitlines()[0]}") from error
         return Ran(o.contiguous().view(torch.uint16).cpu().numpy(), LaunchReport())
+
+    def writes(self, cell: PeerCell) -> Container[str]:
+        return ()
 
     def measure(self, cell: PeerCell, ran: Ran, expected: Reference) -> Measurement:
         from fmha.harness.judge.oracle.bf16 import from_bf16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Protocol
 
 from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
@@ -12,7 +13,7 @@ from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.run import WRITTEN, run_attention
 from fmha.harness.worker.timing import time_beside, time_ours
 
 
@@ -33,6 +34,9 @@ class Subject(Protocol):
 
     def run(self, device: Device, module: Any, variant: Variant, configuration: Any, inputs: Any) -> Ran:
         """Every element of every output holds poison before the launch."""
+
+    def writes(self, configuration: Any) -> Container[str]:
+        """Names of the buffers that a run may leave changed: all others are inputs."""
 
     def measure(self, configuration: Any, ran: Any, expected: Any) -> Measurement: ...
 
@@ -61,6 +65,9 @@ class Attention:
         self, device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
     ) -> Outputs:
         return run_attention(device, module, variant, configuration, inputs, self._launcher)
+
+    def writes(self, configuration: Configuration) -> Container[str]:
+        return WRITTEN
 
     def measure(self, configuration: Configuration, ran: Outputs, expected: Reference) -> Measurement:
         return measure(configuration, ran, expected)

@@ -183,3 +183,38 @@ def test_a_wait_that_is_not_repeated_runs_out_of_time(schedule: Schedule) -> Non
 def test_an_access_out_of_bounds_names_what_it_missed(body: str, message: str) -> None:
     (finding,) = run_micro(body)[0].findings
     assert re.search(message, finding.message)
+
+
+# Thread 0 completes a phase, and asks whether it is complete: once, or until it is told so. What it was told goes out.
+ASKED = """
+@!%first bra E;
+mbarrier.arrive.shared::cta.b64 _, [bar];
+L:
+mbarrier.{wait}.parity.shared::cta.b64 %p1, [bar], 0{hint};
+{again}
+selp.u32 %r1, 1, 0, %p1;
+st.global.b32 [%out], %r1;
+E:
+"""
+
+
+def told(seed: int, wait: str = "try_wait", again: str = "", hint: str = "", schedule: Schedule = "spurious") -> int:
+    body = ASKED.format(wait=wait, again=again, hint=hint)
+    report, device, out = run_micro(body, "barrier", block=32, schedule=schedule, seed=seed)
+    assert report.ok, report.findings
+    return int(device.read(out.address, 4).view(np.uint32)[0])
+
+
+@pytest.mark.parametrize("hint", ["", ", 1000000"])
+def test_a_try_wait_may_fail_though_its_phase_is_complete(hint: str) -> None:
+    assert {told(seed, hint=hint) for seed in range(20)} == {0, 1}
+    assert [told(seed, hint=hint) for seed in range(20)] == [told(seed, hint=hint) for seed in range(20)]
+    assert {told(seed, hint=hint, schedule="realistic") for seed in range(20)} == {1}
+
+
+def test_who_tries_again_is_told_in_the_end() -> None:
+    assert {told(seed, again="@!%p1 bra L;") for seed in range(20)} == {1}
+
+
+def test_a_test_wait_says_what_is() -> None:
+    assert {told(seed, wait="test_wait") for seed in range(20)} == {1}

@@ -4,7 +4,8 @@
 //   early      when it is issued
 //   late       only when no warp can go on
 //   random     any legal order and moment, and warps in any order, under the seed
-//   pct        the same, by priorities (machine/schedule/search.hpp)
+//   spurious   as realistic, but a try_wait may fail at once, under the seed, whether its phase is complete or not
+//   pct        as random, by priorities (machine/schedule/search.hpp)
 #pragma once
 
 #include "machine/cluster/cluster.hpp"

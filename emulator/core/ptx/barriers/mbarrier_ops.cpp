@@ -311,6 +311,17 @@ u32 asked_parity(Warp& w, const Inst& i, u32 lane) {
     return (i.mods & kMbarParity ? w.reg<u32>(unit)[lane] : token_phase(w.reg<u64>(unit)[lane])) & 1;
 }
 
+// Under `spurious`: whether a try_wait fails without a look at its barrier, which a try a moment earlier, or a time limit
+// of nothing, would have done as well. Who tries again is answered after a few.
+bool fails_spuriously(Warp& w, const Inst& i) {
+    constexpr u8 kMostRefusals = 3;
+    if (machine_of(w).schedule != Schedule::spurious || !(i.mods & kMbarBlocking)) return false;
+    u8& refused = w.fragment().refused;
+    const bool fails = refused < kMostRefusals && w.cta->cluster->random() % 2 == 0;
+    refused = fails ? refused + 1 : 0;
+    return fails;
+}
+
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
 // its time runs out: schedules that draw do so half of the time, for kernels that do not try again, and where
@@ -325,6 +336,12 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         check_phase_lag(w, i, lane, t);
         show_barrier(BarrierEvent::pass, *t.cta, t.offset, *t.bar, &w, w.pc(), asked_parity(w, i, lane));
         w.pred(o[0]) |= mask;
+        return Flow::next;
+    }
+    if (fails_spuriously(w, i)) {
+        machine_of(w).stats.barrier_waits += 1;
+        w.spun = true;
+        w.pred(o[0]) &= ~mask;
         return Flow::next;
     }
     u32 done = 0;
