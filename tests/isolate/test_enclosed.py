@@ -147,6 +147,16 @@ def test_system_calls_that_nothing_here_needs_are_refused(run: Callable[..., Ran
     assert run(f"import ctypes, fcntl, os; c = ctypes.CDLL(None); {call}").returncode != 0
 
 
+@pytest.mark.parametrize(
+    "name", ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/self/oom_score_adj"]
+)
+def test_settings_of_the_kernel_are_not_opened_to_write(run: Callable[..., Ran], name: str) -> None:
+    """Root owns them, and an owner needs no capability. Opening alone changes nothing where this fails."""
+    ran = run(f"import os; os.open({name!r}, os.O_WRONLY)")
+    assert ran.returncode != 0
+    assert "Read-only file system" in ran.stderr or "Permission denied" in ran.stderr
+
+
 def test_secrets_of_the_environment_stay_outside(run: Callable[..., Ran]) -> None:
     given = {"SSH_AUTH_SOCK": "/x", "GITHUB_TOKEN": "t", "FMHA_SECRET": "s", "CUDA_CACHE_PATH": "/c"}
     ran = run("import os; print(*sorted(os.environ))", **given)
