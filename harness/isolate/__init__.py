@@ -116,7 +116,7 @@ def enclose(
         "NOFILE": grant.open_files,
         "FSIZE": grant.file_bytes,
         "CPU": grant.cpu_seconds,
-        "CORE": 0,
+        "CORE": 1,  # a program that is to take a core is started in spite of 0
     }
     how: dict[str, object] = {"limits": {name: value for name, value in limits.items() if value is not None}}
     how["gpu"] = grant.gpu

@@ -49,4 +49,5 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) ->
         found += ["--ro-bind", path, path]
     for path in sorted(write, key=len):
         found += ["--bind", path, path]
-    return [*found, "--remount-ro", "/", "--chdir", cwd]
+    # The kernel's settings in /proc/sys are root's by owner, not by capability: root would write the machine's.
+    return [*found, "--remount-ro", "/", "--remount-ro", "/proc", "--chdir", cwd]

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 from typing import Any
@@ -21,6 +22,7 @@ _BENEATH = 1
 # Access rights of landlock.h, with the version that brought them.
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
 _LIST = 1 << 3  # see what is in a folder
+_NODES = 1 << 6 | 1 << 11  # make character and block devices: root would make the disk's
 _WRITE_FILE = 1 << 1
 _CHANGE = sum(1 << bit for bit in range(1, 13)) & ~_READ  # write, remove and make what there is, but for the later ones
 _REFER, _TRUNCATE, _IOCTL = (1 << 13, 2), (1 << 14, 3), (1 << 15, 5)
@@ -28,14 +30,21 @@ _NETWORK = (0b11, 4)  # bind and connect TCP: handled and never granted
 _SCOPES = (0b11, 6)  # abstract UNIX sockets, and signals to who is outside
 _FILES = _READ & ~_LIST | _WRITE_FILE | _TRUNCATE[0] | _IOCTL[0]  # what a rule for no folder may have
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
+_CAPABILITIES = 64  # more than there are
+_SET_DEATH_SIGNAL, _DROP_BOUND, _AMBIENT, _CLEAR_AMBIENT = 1, 24, 47, 4
+_CAPABILITY_VERSION = 0x20080522
 
 # A filter's words: load an argument, jump if, return.
-_LOAD, _EQUAL, _AT_LEAST, _ANY, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
-_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # of struct seccomp_data, its low halves
+_PRETEND, _EPERM, _ENOSYS = 0, 1, 38
+_NUMBER, _ARCH, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # of struct seccomp_data, its low halves
 _NEW_NAMESPACES = 0x7E020000 | 0x80  # CLONE_NEW*, of time too
 _UNIX = 1  # AF_UNIX
+_STREAM, _SEQUENCE, _KIND = 1, 5, 0xF  # of sockets
+_OF_A_USER = 2  # setpriority's PRIO_USER
+_OF_A_PROCESS = 1  # ioprio_set's IOPRIO_WHO_PROCESS
+_TRUNCATING, _HOW_OPEN = 0o1000, 0o3
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type for others
 _ARCHES = {
     "x86_64": (
@@ -50,7 +59,17 @@ _ARCHES = {
             "swapon": 167, "swapoff": 168, "acct": 163, "open_by_handle_at": 304, "iopl": 172, "ioperm": 173,
             "settimeofday": 164, "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "syslog": 103,
             "quotactl": 179, "chroot": 161, "move_mount": 429, "open_tree": 428, "fsopen": 430, "fsconfig": 431,
-            "fsmount": 432, "fspick": 433, "mount_setattr": 442, "pidfd_getfd": 438, "kcmp": 312,
+            "fsmount": 432, "fspick": 433, "mount_setattr": 442, "pidfd_getfd": 438, "kcmp": 312, "socketpair": 53,
+            "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "chown": 92, "fchown": 93, "lchown": 94,
+            "fchownat": 260, "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280, "setxattr": 188,
+            "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199,
+            "setxattrat": 463, "removexattrat": 466, "file_setattr": 469, "setsid": 112, "setpgid": 109, "shmget": 29,
+            "shmat": 30, "shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "semtimedop": 220, "msgget": 68,
+            "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "mq_open": 240, "mq_unlink": 241, "inotify_add_watch": 254,
+            "fanotify_init": 300, "migrate_pages": 256, "move_pages": 279, "process_madvise": 440,
+            "process_mrelease": 448, "prlimit64": 302, "setpriority": 141, "ioprio_set": 251, "sched_setaffinity": 203,
+            "sched_setparam": 142, "sched_setscheduler": 144, "sched_setattr": 314, "prctl": 157, "truncate": 76,
+            "open": 2, "openat": 257, "openat2": 437,
         },
     ),
     "aarch64": (
@@ -65,11 +84,40 @@ _ARCHES = {
             "swapon": 224, "swapoff": 225, "acct": 89, "open_by_handle_at": 265, "settimeofday": 170,
             "clock_settime": 112, "adjtimex": 171, "clock_adjtime": 266, "syslog": 116, "quotactl": 60, "chroot": 51,
             "move_mount": 429, "open_tree": 428, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
-            "mount_setattr": 442, "pidfd_getfd": 438, "kcmp": 272,
+            "mount_setattr": 442, "pidfd_getfd": 438, "kcmp": 272, "socketpair": 199, "fchmod": 52, "fchmodat": 53,
+            "fchmodat2": 452, "fchown": 55, "fchownat": 54, "utimensat": 88, "setxattr": 5, "lsetxattr": 6,
+            "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "setxattrat": 463,
+            "removexattrat": 466, "file_setattr": 469, "setsid": 157, "setpgid": 154, "shmget": 194, "shmat": 196,
+            "shmctl": 195, "semget": 190, "semop": 193, "semctl": 191, "semtimedop": 192, "msgget": 186, "msgsnd": 189,
+            "msgrcv": 188, "msgctl": 187, "mq_open": 180, "mq_unlink": 181, "inotify_add_watch": 27,
+            "fanotify_init": 262, "migrate_pages": 238, "move_pages": 239, "process_madvise": 440,
+            "process_mrelease": 448, "prlimit64": 261, "setpriority": 140, "ioprio_set": 30, "sched_setaffinity": 122,
+            "sched_setparam": 118, "sched_setscheduler": 119, "sched_setattr": 274, "prctl": 167, "truncate": 45,
+            "openat": 56, "openat2": 437,
         },
     ),
 }  # fmt: skip
 _X32 = 0x40000000  # numbers from here on are x86_64's other table
+# Where there is no file system, process tree and IPC of one's own. Landlock knows nothing of modes and times of files:
+# programs hear that they are set, as few look, and many fail where they are not. Nobody leaves the group: who ends it
+# ends all.
+_PRETENDED = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setsid", "setpgid"),
+)
+_REFUSED_ALONE = (
+    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "setxattrat"),
+    *("removexattrat", "file_setattr", "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "inotify_add_watch", "fanotify_init"),
+    *("migrate_pages", "move_pages", "process_madvise", "process_mrelease"),
+)
+_SCHEDULED = ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")  # of threads, by number
+_BY_ARGUMENT = frozenset(
+    (
+        *("clone", "clone3", "ioctl", "socketpair", "prlimit64", "setpriority", "ioprio_set", "prctl"),
+        *("truncate", "open", "openat", "openat2", *_SCHEDULED, *_PRETENDED, *_REFUSED_ALONE),
+    )
+)
 
 
 def version() -> int:
@@ -78,31 +126,51 @@ def version() -> int:
     return max(0, found)
 
 
-def system_call_filter(gpu: bool) -> bytes:
-    """A program for seccomp that refuses the calls above, for this machine. Raises KeyError on another kind.
-
-    CUDA's driver will not start without a UNIX socket; with `gpu` there are those, which can be connected to nothing.
-    """
+def system_call_filter(*, alone: bool, truncates: bool, gpu: bool) -> bytes:
+    """A program for seccomp that refuses the calls above, for this machine: more of them where it stands `alone` with
+    Landlock, more yet where that does not know of truncation. CUDA's driver does not start without a UNIX socket: with
+    `gpu` there are those, which can be connected to nobody. Raises KeyError on another kind of machine."""
     arch, numbers = _ARCHES[os.uname().machine]
-    special = {"clone", "clone3", "ioctl", *(["socket"] if gpu else [])}
-    refused = sorted(number for name, number in numbers.items() if name not in special)
-    eperm = _word(_RETURN, _REFUSE | _EPERM)
+    allow, eperm = _word(_RETURN, _ALLOW), _answer(_EPERM)
     lines = [
         _word(_LOAD, _ARCH), _word(_EQUAL, arch, 1, 0), eperm,  # 32-bit programs have numbers of their own
         _word(_LOAD, _NUMBER), _word(_AT_LEAST, _X32, 0, 1), eperm,
-        # glibc falls back to clone, whose flags can be looked at.
-        _word(_EQUAL, numbers["clone3"], 0, 1), _word(_RETURN, _REFUSE | _ENOSYS),
-        _word(_EQUAL, numbers["clone"], 0, 4), _word(_LOAD, _FIRST), _word(_ANY, _NEW_NAMESPACES, 0, 1), eperm,
-        _word(_RETURN, _ALLOW),
-        _word(_EQUAL, numbers["ioctl"], 0, 5), _word(_LOAD, _SECOND), _word(_EQUAL, _TERMINAL[0], 1, 0),
-        _word(_EQUAL, _TERMINAL[1], 0, 1), eperm, _word(_RETURN, _ALLOW),
     ]  # fmt: skip
+    first, second, third = (_word(_LOAD, where) for where in (_FIRST, _SECOND, _THIRD))
+    cases = {name: [eperm] for name in numbers if name not in _BY_ARGUMENT}
+    cases |= {
+        "clone3": [_answer(_ENOSYS)],  # glibc falls back to clone, whose flags can be looked at
+        "clone": [first, _word(_ANY, _NEW_NAMESPACES, 0, 1), eperm, allow],
+        "ioctl": [second, _word(_EQUAL, _TERMINAL[0], 1, 0), _word(_EQUAL, _TERMINAL[1], 0, 1), eperm, allow],
+        # A pair of datagrams can be sent from to any address.
+        "socketpair": [
+            second, _word(_AND, _KIND), _word(_EQUAL, _STREAM, 1, 0), _word(_EQUAL, _SEQUENCE, 0, 1), allow, eperm,
+        ],
+    }  # fmt: skip
     if gpu:
-        lines += [_word(_EQUAL, numbers["socket"], 0, 4), _word(_LOAD, _FIRST), _word(_EQUAL, _UNIX, 1, 0), eperm]
-        lines += [_word(_RETURN, _ALLOW)]
-    for number in refused:
-        lines += [_word(_EQUAL, number, 0, 1), eperm]
-    return b"".join([*lines, _word(_RETURN, _ALLOW)])
+        cases["socket"] = [first, _word(_EQUAL, _UNIX, 1, 0), eperm, allow]
+    if alone:
+        cases |= {name: [_answer(_PRETEND)] for name in _PRETENDED} | {name: [eperm] for name in _REFUSED_ALONE}
+        own = [_word(_EQUAL, 0, 0, 1), allow]
+        cases |= {name: [first, *own, _answer(_PRETEND)] for name in _SCHEDULED}
+        cases["prlimit64"] = [first, *own, eperm]
+        cases["setpriority"] = [first, _word(_EQUAL, _OF_A_USER, 3, 0), second, *own, eperm]
+        cases["ioprio_set"] = [first, _word(_EQUAL, _OF_A_PROCESS, 0, 3), second, *own, eperm]
+        cases["prctl"] = [first, _word(_EQUAL, _SET_DEATH_SIGNAL, 0, 1), _answer(_PRETEND), allow]
+    if alone and not truncates:
+        # Opening to read alone and to cut off needs the right to read.
+        def cutting(flags: bytes) -> list[bytes]:
+            return [flags, _word(_ANY, _TRUNCATING, 0, 2), _word(_ANY, _HOW_OPEN, 1, 0), eperm, allow]
+
+        cases |= {"truncate": [eperm], "openat2": [_answer(_ENOSYS)], "open": cutting(second), "openat": cutting(third)}
+    for name, case in cases.items():
+        if name in numbers:
+            lines += [_word(_EQUAL, numbers[name], 0, len(case)), *case]
+    return b"".join([*lines, allow])
+
+
+def _answer(number: int) -> bytes:
+    return _word(_RETURN, _REFUSE | number)
 
 
 def _word(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -116,7 +184,8 @@ def main(how: dict[str, Any], command: list[str]) -> None:
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (least, least))
     os.closerange(3, 1 << 16)
-    code = system_call_filter(how.get("gpu", False))
+    alone, truncates = "bubblewrap" not in how, version() >= _TRUNCATE[1]
+    code = system_call_filter(alone=alone, truncates=truncates, gpu=how.get("gpu", False))
     if "bubblewrap" in how:
         descriptor = os.memfd_create("filter", 0)
         os.write(descriptor, code)
@@ -124,7 +193,9 @@ def main(how: dict[str, Any], command: list[str]) -> None:
         os.set_inheritable(descriptor, True)
         wrapped = [*how["bubblewrap"], "--seccomp", str(descriptor), "--", *command]
         os.execvp(wrapped[0], wrapped)
+    _checked(_libc().prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
     _restrict(how)
+    _give_up_capabilities()
     _filter(code)
     os.execvpe(command[0], command, os.environ)
 
@@ -139,7 +210,7 @@ def _restrict(how: dict[str, list[str]]) -> None:
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     ruleset = _checked(libc.syscall(_SYSCALL["landlock_create_ruleset"], attributes, len(attributes), 0))
     device = (_WRITE_FILE | 1 << 2 | _IOCTL[0] | _TRUNCATE[0]) & handled
-    rights_of = {"read": _READ, "list": _LIST, "write": handled & ~_IOCTL[0], "devices": device}
+    rights_of = {"read": _READ, "list": _LIST, "write": handled & ~_IOCTL[0] & ~_NODES, "devices": device}
     for name, rights in rights_of.items():
         for path in how[name]:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -150,6 +221,15 @@ def _restrict(how: dict[str, list[str]]) -> None:
     _checked(libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(libc.syscall(_SYSCALL["landlock_restrict_self"], ruleset, 0))
     os.close(ruleset)
+
+
+def _give_up_capabilities() -> None:
+    """Root's go, and no program that it starts brings them back. Others have none to lower the bound with."""
+    libc = _libc()
+    for capability in range(_CAPABILITIES):
+        libc.prctl(_DROP_BOUND, capability, 0, 0, 0)
+    _checked(libc.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0))
+    _checked(libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)))
 
 
 def _filter(code: bytes) -> None:
