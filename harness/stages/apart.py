@@ -130,7 +130,8 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
         # Bytecode is kept apart: beside the sources it would have to be held against git as they are.
         started = {JUDGES: commit, "PYTHONPYCACHEPREFIX": str(account.folder("bytecode", outside=root))}
         command = [str(python), "-P", "-m", PACKAGE, *_with_judge(arguments, commit)]
-        return subprocess.run(command, cwd=Path.cwd(), env=os.environ | started, check=False).returncode
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | started
+        return subprocess.run(command, cwd=Path.cwd(), env=environment, check=False).returncode
     judged = sources(root) if (root / "harness").is_dir() else mine  # a checkout of kernels alone has none
     differing = _differing(judge, judged)
     changed = [name for name in differing if is_judge(name)]
@@ -192,7 +193,9 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
     packages = next((home / "lib").glob("python3*")) / "site-packages"
     # Named in a .pth of their own, the packages' own .pth files are not read: an editable installation's would win.
     # Those of sys.path: an interpreter that was made here itself has its packages elsewhere than sysconfig says.
-    mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in _SITES)])
+    # What PYTHONPATH names comes behind the judge's: in the environment it would come first.
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in _SITES), *named])
     written = packages / f".judge.pth.{os.getpid()}"
     written.write_text("\n".join(mine) + "\n", encoding="utf-8")
     written.replace(packages / "judge.pth")
