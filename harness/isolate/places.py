@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import pwd
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,15 @@ def folders(granted: Iterable[Path]) -> list[str]:
     # A folder that is in another is there with it; the system's own are there anyway.
     there = [path for path in named if os.path.exists(path) and path != "/"]
     return [path for path in there if not _within(path, [*_SYSTEM, *(other for other in there if other != path)])]
+
+
+def holds_the_home(path: Path) -> bool:
+    """Whether the account's home is this folder, or lies in it."""
+    try:
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
+    except KeyError:  # an account without an entry has none
+        return False
+    return home != Path("/") and home.is_relative_to(path.resolve())
 
 
 def listed(environment: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -353,3 +354,10 @@ def test_without_either_it_is_said_or_refused() -> None:
     refused = _without("namespaces landlock", SAY, "require")
     assert refused.returncode != 0
     assert "IsolationError: not isolated: " in refused.stderr
+
+
+def test_the_home_is_not_granted_whole(mechanism: str, tmp_path: Path) -> None:
+    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    for folder in (home, home.parent):
+        with pytest.raises(isolate.IsolationError, match="the home would be granted whole"):
+            isolate.enclose(["true"], isolate.Grant(read=(folder,)), cwd=tmp_path, environment={})
