@@ -260,7 +260,7 @@ def test_the_environment_is_built_once_and_the_build_cache_shared(client: Client
     second = client.run("run-matrix", "--host", "gpu")
     assert second.returncode == 0
     assert "building the environment" not in second.stderr
-    assert "from the cache" in second.stderr
+    assert "from the cache" in second.stderr, second.stderr
     assert in_state("run")(client.events(client.runs()[-1]))
 
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_timed_is_said(timed: Client):
         "": "does not build",
     }.items():
         if change:
-            (timed.root / "harness" / "worker" / "offer.py").write_text(change)
+            (timed.root / "harness" / "kernel_side" / "offer.py").write_text(change)
         else:
             (timed.root / "kernel" / "include" / "fmha_params.h").open("a").write("#error nothing\n")
         git(timed.root, "commit", "-q", "-a", "-m", "broken")

@@ -71,7 +71,8 @@ def test_what_needs_a_gpu_says_so_elsewhere() -> None:
 def test_nothing_is_built(tmp_path: Path) -> None:
     variant = Peer("sdpa").variant_for(PeerCell("sdpa", PLAIN), "sm_90a")
     assert isinstance(variant, Variant)
+    (tmp_path / "tree").mkdir()
     said: list[str] = []
-    (built,) = build_variants(tmp_path, [variant], tmp_path / "cache", 60, 1, said.append)
+    (built,) = build_variants(tmp_path / "tree", [variant], tmp_path / "cache", 60, 1, said.append)
     assert (built.ptx, built.cubin, built.error) == ("", "", None)
     assert said[-1] == "[1/1] sdpa_sm90a: called, not built"

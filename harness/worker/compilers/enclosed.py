@@ -26,7 +26,8 @@ MOST_BYTES = 1 << 30  # of one file that a compiler leaves
 # Variables that compilers are given, by their beginnings. Others would change a build without showing in its key:
 # NVCC_APPEND_FLAGS, CPATH and GCC_EXEC_PREFIX among them.
 _GIVEN = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_", "PYTHONPATH", "PYTHONHOME", "CUDA_", "TRITON_", "CUTE_")
-_OF_NO_BUILD = ("PATH", "LC_", "LANG", "CUDA_VISIBLE_DEVICES", "CUDA_CACHE_", "TRITON_CACHE_DIR")
+# PYTHONPATH names the tree of a run, another one each time: what modules are read from there counts by their contents.
+_OF_NO_BUILD = ("PATH", "LC_", "LANG", "CUDA_VISIBLE_DEVICES", "CUDA_CACHE_", "TRITON_CACHE_DIR", "PYTHONPATH")
 _SCRATCH = ("TMPDIR", "HOME", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")  # what compilers keep for themselves goes too
 _INCLUDES = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path=", "--system-include=")
 # What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
