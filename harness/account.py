@@ -42,12 +42,15 @@ def folder(name: str, outside: Path | None = None) -> Path:
 def in_checkout(root: Path, name: str) -> Path:
     """`.fmha/name` of a checkout, for what is written there and read by nobody who judges. Raises UserError where it is
     a link, or lies behind one: a commit can bring one that leads anywhere."""
-    found = root / OWN / name
-    for path in (found.parent, found):
-        if path.is_symlink():
-            what = "fmha writes below this folder, and it is a link"
-            raise UserError(what, where=str(path), next_step="remove it: a commit may have brought it")
-    return found
+    return no_link(no_link(root / OWN) / name)
+
+
+def no_link(path: Path) -> Path:
+    """`path`, unless it is a link. Raises UserError for one."""
+    if path.is_symlink():
+        what = "fmha writes below this folder, and it is a link"
+        raise UserError(what, where=str(path), next_step="remove it: a commit may have brought it")
+    return path
 
 
 def _top() -> Path:

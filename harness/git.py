@@ -32,7 +32,8 @@ def git(
     """
     try:
         return subprocess.run(
-            ["git", *arguments],
+            # A bare repository in a folder of the tree would bring a configuration, and that programs of its own.
+            ["git", "-c", "safe.bareRepository=explicit", *arguments],
             cwd=directory,
             env=environment() | dict(more or {}),
             input=text,
@@ -51,7 +52,7 @@ def git(
 def git_failure(process: subprocess.CompletedProcess[str]) -> InfrastructureError:
     """The error for a git that should have succeeded."""
     words = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
-    return InfrastructureError(f"{' '.join(process.args[:2])} failed: {words[0]}")
+    return InfrastructureError(f"git {process.args[3]} failed: {words[0]}")
 
 
 def git_text(directory: Path, *arguments: str, seconds: float = GIT_SECONDS) -> str:

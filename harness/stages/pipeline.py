@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fmha.harness import archive
+from fmha.harness import account, archive
 from fmha.harness.config import SCHEDULES, Matrix, load, parse_filter
 from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import Host, Order, open_host
@@ -163,7 +163,7 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         seed=seed,
         drawn=_drawn(request, seed),
         schedules=_schedules(request, settings),
-        results=request.directory / request.results if request.results else git.home / "results",
+        results=request.directory / request.results if request.results else account.no_link(git.home / "results"),
     )
 
 

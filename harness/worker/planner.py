@@ -7,6 +7,7 @@ bounded size that comes in bounded time, and what is used of it is checked again
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,12 +25,14 @@ from fmha.harness import isolate
 from fmha.harness.contract.codec import CodecError, decode
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side import PROTOCOL
+from fmha.harness.worker.process import spawn, terminate_group
 
 ANSWER_SECONDS: Final = 60.0
 MOST_BYTES: Final = 1 << 20  # of an answer
 _MOST_WORDS: Final = 256  # of flags and defines, and characters of a name
 _MOST_CHARACTERS: Final = 4096  # of one flag
 _MEMORY: Final = 4 << 30
+_OF_A_SHELL = frozenset('$`"\\;&|<>\n')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -66,8 +69,7 @@ class Planner:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+            _ended(self._process)
 
     def _asked(self, process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> Any:
         assert process.stdin is not None
@@ -114,22 +116,38 @@ class Planner:
         packages = [path for path in sys.path if "site-packages" in path]
         paths = dict.fromkeys([str(self._tree), sysconfig.get_path("purelib"), *packages])
         read = [self._tree / name for name in ("fmha", "harness", "emulator", "kernel")]
+        whole = self._tree.resolve()
+        if leading := [path for path in read if not path.resolve().is_relative_to(whole)]:
+            raise KernelSideError(f"the commit has a link that leads out of it: {leading[0].name}")
         command, environment = isolate.enclose(
             [sys.executable, "-S", "-P", "-m", "fmha.harness.kernel_side"],
             isolate.Grant(read=tuple(path for path in read if path.exists()), memory_bytes=_MEMORY),
             cwd=self._tree / "harness",
             environment=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        process = subprocess.Popen(
-            command, cwd=self._tree / "harness", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        process = spawn(
+            command,
+            cwd=self._tree / "harness",
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None,
         )
         hello = self._answer(process)
         spoken = hello.get("protocol") if isinstance(hello, dict) else None
         if spoken != PROTOCOL:
-            process.kill()
-            process.communicate()
+            _ended(process)
             raise KernelSideError(f"the commit's kernel side speaks protocol {spoken!r:.20}, this judge {PROTOCOL}")
         return process
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Ends it with all that it has started."""
+    terminate_group(process)
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def choice_of(answer: Any, arch: str) -> Choice | str:
@@ -156,6 +174,8 @@ def _words(value: Any, what: str) -> tuple[str, ...]:
     for word in value:
         if not isinstance(word, str) or len(word) > _MOST_CHARACTERS or not word.isprintable():
             raise ValueError(f"{what}: {word!r:.80} is no printable word")
+        if _OF_A_SHELL & set(word):  # nvcc hands its command lines to one
+            raise ValueError(f"{what}: {word!r:.80} has what a shell would interpret")
     return tuple(value)
 
 

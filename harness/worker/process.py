@@ -40,7 +40,7 @@ def spawn(
     env: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes],
-    stderr: int | IO[bytes],
+    stderr: int | IO[bytes] | None,
 ) -> subprocess.Popen[bytes]:
     """Starts `command` as the leader of a new session and process group, by default with nothing to read."""
     return subprocess.Popen(

@@ -79,7 +79,7 @@ class Server:
         if os.geteuid() == 0:
             binds = [f"mount --bind {shlex.quote(str(self.folder / name))} /etc/{name}" for name in ("passwd", "group")]
             small = shlex.quote(str(self.folder / "small"))
-            disk = f"mount -t tmpfs -o size=48m,mode=777 none {small}"
+            disk = f"mount -t tmpfs -o size=72m,mode=777 none {small}"
             script = " && ".join([*binds, "mount -t tmpfs none /run", "mkdir /run/sshd", disk, sshd])
             command = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script]
         self.process = subprocess.Popen([*self.network, *command], stdin=subprocess.DEVNULL, start_new_session=True)

@@ -332,7 +332,7 @@ def test_the_disk_of_the_host_is_full_for_a_while(client: Client):
 
 
 @needs_root
-@pytest.mark.parametrize("megabytes", [60, 28], ids=["as it comes", "as git takes it"])
+@pytest.mark.parametrize("megabytes", [90, 42], ids=["as it comes", "as git takes it"])
 def test_the_disk_of_the_host_has_no_room_for_the_commit(client: Client, megabytes: int):
     folder = f"{client.server.folder}/small/{megabytes}"
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))

@@ -41,6 +41,8 @@ hosts:
 """
 RUN = f"20260101T000000Z-{'0' * 12}-{'0' * 8}"
 GREETS = "import sys; sys.stdin.buffer.readline(); print('{\"fmha\":1}', flush=True)\n"
+# Whatever it is sent is read: more than a pipe holds.
+GREETS += "import threading; threading.Thread(target=sys.stdin.buffer.read, daemon=True).start()\n"
 DRIPS = GREETS + "import time\nwhile True: sys.stdout.write(' '); sys.stdout.flush(); time.sleep(0.02)\n"
 LOGS = GREETS + 'while True: print(\'{"log":"x","text":"%s"}\' % ("y" * 100_000), flush=True)\n'
 
