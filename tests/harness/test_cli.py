@@ -106,7 +106,10 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
         (["--suite", "big"], "no suite is named 'big'; matrix.yaml has small, wide; all is every one"),
         (["--suite", ""], "--suite: a name is empty; leave --suite out for the default suites"),
         (["--host", "moon"], "no host is named 'moon'; matrix.yaml has emulator"),
-        (["--schedule", "x"], "--schedule: 'x' is no schedule; use realistic, early, late, random, or random:N"),
+        (
+            ["--schedule", "x"],
+            "--schedule: 'x' is no schedule; use realistic, early, late, random, spurious, pct, or random:N, spurious:N, pct:N",
+        ),
         (
             ["--schedule", "late", "--schedules", "3"],
             "--schedules: explores several schedules, --schedule is one; use either",

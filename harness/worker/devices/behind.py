@@ -179,7 +179,7 @@ class _Heard:
         data = os.read(self._stream.fileno(), _TAIL_BYTES)
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         if data and self._left > 0:
-            cut = data if len(data) <= self._left else data[: self._left] + b"\n(the rest is left out)\n"
+            cut = data if len(data) < self._left else data[: self._left] + b"\n(the rest is left out)\n"
             self._left -= len(data)
             with contextlib.suppress(OSError):  # a full disk costs nobody a result
                 sys.stderr.buffer.write(cut)
