@@ -108,7 +108,10 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
         (["--host", "moon"], "no host is named 'moon'; matrix.yaml has emulator"),
         (
             ["--schedule", "x"],
-            "--schedule: 'x' is no schedule; use realistic, early, late, random, spurious, pct, or random:N, spurious:N",
+            (
+                "--schedule: 'x' is no schedule; use realistic, early, late, random, spurious, pct, "
+                "or random:N, spurious:N, pct:N"
+            ),
         ),
         (
             ["--schedule", "late", "--schedules", "3"],
