@@ -24,7 +24,7 @@
 
 namespace fmha {
 
-constexpr int kLaneElements = 8;  // 16 bytes of bf16 output
+constexpr int kLaneElements = 8;   // 16 bytes of bf16 output
 constexpr int kPartsInFlight = 5;  // of a thread: 160 splits of a CTA
 
 template <int Warps, int Columns>
@@ -67,13 +67,15 @@ __device__ __forceinline__ Merged merge(const Merged (&parts)[Count]) {
 }
 
 // What split `split` has left of row `row` of all planes' `rows`: nothing, if there is no such split.
-__device__ __forceinline__ Merged load_part(const FmhaParams& params, int64_t rows, int64_t row, int split, int column) {
+__device__ __forceinline__ Merged load_part(const FmhaParams& params, int64_t rows, int64_t row, int split,
+                                            int column) {
     Merged part;
     if (split < params.splits) {
         const int64_t index = split * rows + row;
         const float4* const o = reinterpret_cast<const float4*>(params.partial_o + index * params.head_dim + column);
         const float4 low = o[0], high = o[1];
-        part = {params.partial_max[index], params.partial_sum[index],
+        part = {params.partial_max[index],
+                params.partial_sum[index],
                 {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
     }
     return part;

@@ -125,12 +125,12 @@ extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
 
 namespace fmha {
 
-using WarpTeam = Team<1, FMHA_HEAD_DIM < 128 ? FMHA_HEAD_DIM : 128>;
+using WarpTeam = Team < 1, FMHA_HEAD_DIM<128 ? FMHA_HEAD_DIM : 128>;
 using CtaTeam = Team<kFmhaCombineRows, 32>;
 
 }  // namespace fmha
 
-#define FMHA_COMBINE(name, team, by_head)                            \
+#define FMHA_COMBINE(name, team, by_head)                             \
     extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) \
         name(const __grid_constant__ FmhaParams params) {             \
         fmha::combine<fmha::team, by_head>(params);                   \

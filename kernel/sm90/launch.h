@@ -1,7 +1,7 @@
 // How the sm_90a kernels are launched: plain constants, so that kernel, host and tests read one source.
 //
-// A head_dim has one shape or several, told apart by their rows; harness/kernel_side/choice.py has the rule by which one is
-// taken. The first is compiled unless FMHA_ROWS names another.
+// A head_dim has one shape or several, told apart by their rows; harness/kernel_side/choice.py has the rule by which
+// one is taken. The first is compiled unless FMHA_ROWS names another.
 //
 //   grid     (ceil(t * heads / rows), splits, planes); (CTAs, 1, 1) where they draw row tiles or divide all keys evenly
 //   block    (threads, 1, 1)

@@ -1,8 +1,8 @@
 // The shapes of the sm_90a kernels: head_dim, FMHA_ROWS by which a shape is asked for (0: the head_dim's own), figures.
 //
 // The one place that has them. launch.h, which says what each figure is, makes a switch of the rows;
-// harness/kernel_side/params.py reads them as text, so that a row is one line of FIELD = VALUE. The initializers with names
-// are C++20's, which nvcc, gcc and clang take in C++17 as well.
+// harness/kernel_side/params.py reads them as text, so that a row is one line of FIELD = VALUE. The initializers with
+// names are C++20's, which nvcc, gcc and clang take in C++17 as well.
 #pragma once
 
 // clang-format off

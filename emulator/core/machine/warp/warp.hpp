@@ -48,7 +48,7 @@ struct Fragment {
     bool wait_relaxed = false, wait_over = false;
     bool wait_for_clusters = false;  // for tensor memory that other clusters hold
     bool wait_timed_out = false;
-    u8 refused = 0;  // times in a row that a try_wait has failed without a reason
+    u8 refused = 0;               // times in a row that a try_wait has failed without a reason
     bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
     u32 barrier_result = 0;       // of bar.red
 };

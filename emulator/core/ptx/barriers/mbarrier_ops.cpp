@@ -311,8 +311,8 @@ u32 asked_parity(Warp& w, const Inst& i, u32 lane) {
     return (i.mods & kMbarParity ? w.reg<u32>(unit)[lane] : token_phase(w.reg<u64>(unit)[lane])) & 1;
 }
 
-// Under `spurious`: whether a try_wait fails without a look at its barrier, which a try a moment earlier, or a time limit
-// of nothing, would have done as well. Who tries again is answered after a few.
+// Under `spurious`: whether a try_wait fails without a look at its barrier, which a try a moment earlier, or a time
+// limit of nothing, would have done as well. Who tries again is answered after a few.
 bool fails_spuriously(Warp& w, const Inst& i) {
     constexpr u8 kMostRefusals = 3;
     if (machine_of(w).schedule != Schedule::spurious || !(i.mods & kMbarBlocking)) return false;
