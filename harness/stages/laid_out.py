@@ -25,7 +25,7 @@ def laid_out(root: Path, commit: str, part: str, names: Sequence[str] = (), besi
     What is there already is held against git's objects, and written anew where it differs. Raises UserError for a
     commit with what no folder should have, InfrastructureError when it cannot be written.
     """
-    entries = _listed(root, commit, names)
+    entries = _entries(root, commit, names)
     tree = account.folder("commits", outside=root) / commit / part
 
     def ignored(paths: list[bytes]) -> set[bytes]:
@@ -42,8 +42,6 @@ def laid_out(root: Path, commit: str, part: str, names: Sequence[str] = (), besi
             with contextlib.suppress(FileNotFoundError):
                 tree.rename(Path(folder) / "old")
             give_name(made, tree)
-    except HostError as error:
-        raise UserError(error.what, where=f"commit {commit[:12]}", next_step=error.next_step) from error
     except OSError as error:
         raise InfrastructureError(f"cannot lay out commit {commit[:12]}: {error.strerror}", where=str(tree)) from error
     return tree
@@ -59,10 +57,17 @@ def give_name(made: Path, target: Path) -> None:
             raise
 
 
-def _listed(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
-    lines = filter(None, git_text(root, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names).split("\0"))
+def _entries(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
+    """The commit's files of these names, none of which leads out of it or is what no tree may have."""
+    lines = filter(None, git_text(root, "ls-tree", "-r", "-t", "-z", "--full-tree", commit, "--", *names).split("\0"))
     parted = (line.partition("\t") for line in lines)
-    return {os.fsencode(path): trees.Entry(*facts.split()[::2]) for facts, _, path in parted}
+    try:
+        found = trees.listed((os.fsencode(path), trees.Entry(*facts.split()[::2])) for facts, _, path in parted)
+        links = {path: entry for path, entry in found.items() if entry.mode == trees.LINK}
+        trees.refuse(found, dict(zip(links, _contents(root, links), strict=True)))
+    except HostError as error:
+        raise UserError(error.what, where=f"commit {commit[:12]}", next_step=error.next_step) from error
+    return found
 
 
 def _contents(root: Path, entries: trees.Entries) -> Iterator[bytes]:

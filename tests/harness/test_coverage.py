@@ -107,8 +107,8 @@ def test_a_run_of_a_kernel(repository: Path, tmp_path: Path) -> None:
         (line,) = [number for number, found in enumerate(lines, 1) if text in found]
         return line
 
-    role, combine = "kernel/sm100/softmax_role.cuh", "kernel/common/combine.cuh"
-    scale, added = line_of(role, "output[i] * factor"), line_of(combine, "fmaf(v.x, weight, sums[i])")
+    role, combine = "kernel/sm100/softmax_role.cuh", "kernel/sm100/combine.cuh"
+    scale, added = line_of(role, "output[i] * factor"), line_of(combine, "fmaf(other.o[i], weight")
     seen = missing("hd64_t4_sk128")
     assert scale in read(seen[role])
     assert added in read(seen[combine])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fmha.emulator.tensormap import decode
+from fmha.emulator.timing.architecture import architecture
 from tools import published
 from tools.published import KERNELS, Kernel, compiled, entry_of, modelled, tensor_map
 
@@ -36,7 +37,8 @@ def test_an_instance_is_compiled_found_and_modelled(tmp_path: Path) -> None:
     assert entry != entry_of(module, (256, 64, False))
     kernel = Kernel("a", "product", (256, 64, True), 256, 64, 0, "3D 64", {256: 1.0})
     rate, bound = modelled(module, kernel, 256)
-    assert 0 < rate < 2 * 256**3 / 1.73e-6 * 1e-12, "no faster than a launch"
+    launch = architecture("b200").launch_us.value * 1e-6
+    assert 0 < rate < 2 * 256**3 / launch * 1e-12, "no faster than a launch"
     assert bound == "latency"
     (tmp_path / published.FOLDER / "product.cu").write_text("#error\n")
     with pytest.raises(subprocess.CalledProcessError):

@@ -105,11 +105,13 @@ def test_it_is_timed_beside_another_commits_build_that_is_right(kernel: Declared
 
 @pytest.mark.nvcc
 def test_the_other_commits_build_is_of_its_own_source(tmp_path: Path, kernel: Declared) -> None:
-    (tmp_path / "twice.cu").write_text(
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "twice.cu").write_text(
         'extern "C" __global__ void twice(const float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }\n'
     )
     variant = built("new", kernel).variant
-    found = _beside(COMMIT, tmp_path, [variant], tmp_path / "cache", Limits(60, 60, 60), 1)
+    found = _beside(COMMIT, tree, [variant], tmp_path / "cache", Limits(60, 60, 60), 1)
     assert [(item.variant, item.error) for item in found.builds] == [(variant, None)]
     assert Path(found.builds[0].cubin).is_file()
     assert found.reason == ""
