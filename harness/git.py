@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from fmha.harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError, UserError
 
 GIT_SECONDS = 30
 
@@ -64,6 +64,14 @@ def git_text(directory: Path, *arguments: str, seconds: float = GIT_SECONDS) -> 
 
 
 def resolve_commit(directory: Path, name: str) -> str | None:
-    """The full name of the commit that `name` means, or None."""
-    found = git(directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    """The full name of the commit that `name` means, or None. Raises UserError for a name of several refs, of which git
+    takes one with a word to standard error: a tag of a branch's name, for one, comes with a fetch."""
+    asked = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    found = git(directory, "-c", "core.warnAmbiguousRefs=true", *asked)
+    if "is ambiguous" in found.stderr:
+        raise UserError(
+            f"{name!r} is the name of several refs",
+            where=str(directory),
+            next_step="name one in full, as refs/heads/... or refs/tags/..., or by its hash",
+        )
     return found.stdout.strip() if found.returncode == 0 else None

@@ -48,8 +48,8 @@ def entry(root: Path, run: str) -> Entry | None:
     if "/" in run or run.startswith("."):
         return None
     try:
-        text = (account.in_checkout(root, "remote") / run).read_text(encoding="utf-8")
-        return Entry(**json.loads(text)) if text.startswith("{") else Entry(text)
+        text = account.no_link(account.in_checkout(root, "remote") / run).read_text(encoding="utf-8")
+        return Entry(**json.loads(text)) if text.startswith("{") else Entry(text) if text.isprintable() else None
     except (OSError, ValueError, TypeError):
         return None
 

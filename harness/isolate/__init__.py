@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,10 @@ VARIABLE: Final = "FMHA_ISOLATION"
 MECHANISMS: Final = ("bubblewrap", "landlock")
 POLICIES: Final = ("auto", "require", "off", *MECHANISMS)  # the last two take that one alone
 PROBE_SECONDS: Final = 20.0
+# What bubblewrap says where it may make no user namespace: a sysctl, AppArmor or a container's filter forbids it.
+_OF_NAMESPACES: Final = re.compile(
+    r"user namespace|setting up uid map|No permissions to create|Operation not permitted"
+)
 _LAUNCHER: Final = str(Path(landlock.__file__).resolve())
 # What a compiler, an interpreter or a driver goes by. Of the rest some is secret, and none is needed.
 _KEPT: Final = frozenset(
@@ -78,10 +83,10 @@ class Isolation:
         return self.missing or self.mechanism
 
 
-def isolation() -> Isolation:
-    """What processes of this one are kept apart by. Raises UserError for a policy that is none, IsolationError where
-    one is required and there is none."""
-    policy = os.environ.get(VARIABLE) or "auto"
+def isolation(policy: str = "") -> Isolation:
+    """What processes of this one are kept apart by, under a policy or the environment's. Raises UserError for a policy
+    that is none, IsolationError where one is required and there is none."""
+    policy = policy or os.environ.get(VARIABLE) or "auto"
     if policy not in POLICIES:
         raise UserError(f"{VARIABLE}: {policy!r} is none of {', '.join(POLICIES)}")
     found = _found(policy)
@@ -91,7 +96,7 @@ def isolation() -> Isolation:
 
 
 def enclose(
-    command: Sequence[str], grant: Grant, *, cwd: Path, environment: Mapping[str, str]
+    command: Sequence[str], grant: Grant, *, cwd: Path, environment: Mapping[str, str], policy: str = ""
 ) -> tuple[list[str], dict[str, str]]:
     """The command to start in place of `command`, in `cwd`, and the environment to start it with.
 
@@ -103,7 +108,7 @@ def enclose(
         if not path.exists():
             raise InfrastructureError("what is to be granted is not there", where=str(path))
     kept = kept_environment(environment)
-    found = isolation()
+    found = isolation(policy)
     if found.mechanism == "none":
         return list(command), kept
     if holding := [path for path in grant.read if places.holds_the_home(path)]:
@@ -154,11 +159,12 @@ def _found(policy: str) -> Isolation:
             return Isolation("bubblewrap")
         lacking.append(why)
     if policy != "bubblewrap":
-        if landlock.version() > 0 and _works(
-            {"read": places.system(False), "list": [], "write": [], "devices": [], "limits": {}}
-        ):
-            return Isolation("landlock", advice=advice)
         lacking.append("this kernel has no Landlock")
+        if landlock.version() > 0:
+            how = {"read": places.system(False), "list": [], "write": [], "devices": [], "limits": {}}
+            if not (why := _fails(how)):
+                return Isolation("landlock", advice=advice)
+            lacking[-1] = f"Landlock does not work ({why})"
     return Isolation("none", f"not isolated: {' and '.join(lacking)}", advice or "use a kernel of Linux 5.13 or later")
 
 
@@ -166,17 +172,26 @@ def _without_bubblewrap() -> tuple[str, str]:
     """Why bubblewrap cannot be used, and what gives it; two empty texts where it can."""
     if bubblewrap.program() is None:
         return "bubblewrap is not installed", "apt install bubblewrap"
-    if _works({"bubblewrap": bubblewrap.arguments([], [], False, "/"), "limits": {}}):
+    why = _fails({"bubblewrap": bubblewrap.arguments([], [], False, "/"), "limits": {}})
+    if not why:
         return "", ""
-    return "user namespaces are off", places.how_to_allow_namespaces()
+    if _OF_NAMESPACES.search(why):
+        return "user namespaces are off", places.how_to_allow_namespaces()
+    return f"bubblewrap does not work ({why})", f"{bubblewrap.program()} --ro-bind / / true, which says why"
 
 
-def _works(how: Mapping[str, object]) -> bool:
+def _fails(how: Mapping[str, object]) -> str:
+    """Why nothing can be started so; empty where it can."""
     command = [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), "/bin/true"]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, cwd="/", check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    except OSError as error:
+        return str(error.strerror)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {PROBE_SECONDS:g} s"
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return "".join(filter(str.isprintable, said[-1])) if said else f"exit code {done.returncode}"

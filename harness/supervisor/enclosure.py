@@ -53,9 +53,9 @@ def enclosed(
         return Enclosed(inner, environment, "none", "not isolated: switched off for this host")
     if job.get("slurm"):
         return _bare(inner, environment, wanted, "not isolated: its tasks are the scheduler's, which needs the network")
-    os.environ[POLICY] = environment[POLICY] = wanted
+    environment[POLICY] = wanted
     try:
-        found = isolate.isolation()
+        found = isolate.isolation(wanted)
     except isolate.IsolationError as error:
         return _bare(inner, environment, wanted, error.what, error.next_step)
     if found.mechanism == "none":
@@ -70,7 +70,7 @@ def enclosed(
         write=tuple(written),
         gpu=bool(job["gpu"]["query"]),
     )
-    words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment)
+    words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment, policy=wanted)
     return Enclosed(list(words), {**variables, **job["env"], **settings, POLICY: wanted}, found.mechanism, "")
 
 

@@ -27,6 +27,7 @@ from fmha.harness.judge.configuration import OURS
 from fmha.harness.kernel_side import recipe
 from fmha.harness.kernel_side.launch import Call, launch_attention, sum_of
 from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.worker.compilers.enclosed import outside, refused
 from fmha.harness.worker.planner import KernelSideError, Planner, choice_of
 
 Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
@@ -78,6 +79,7 @@ class KernelSide:
         for name, kernel in (kernels or {}).items():
             kernel.built_in(tree)
             self._choosers[name] = kernel.variant_for
+        self._tree = tree
         self._planner = Planner(tree)
         self._flags: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
@@ -89,6 +91,8 @@ class KernelSide:
         found = choice_of(answer.get("done"), arch)
         if isinstance(found, str):
             return found
+        for folder, path in outside(self._tree, (*found.flags, *found.assemble)).items():
+            raise KernelSideError(refused(folder, path))
         self._flags[found.variant.name] = found.flags, found.assemble
         return found.variant
 

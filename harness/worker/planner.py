@@ -25,6 +25,7 @@ from fmha.harness import isolate
 from fmha.harness.contract.codec import CodecError, decode
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side import PROTOCOL
+from fmha.harness.worker.heard import Heard
 from fmha.harness.worker.process import spawn, terminate_group
 
 ANSWER_SECONDS: Final = 60.0
@@ -56,6 +57,7 @@ class Planner:
         self._tree = tree
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = bytearray()
+        self._heard: Heard | None = None
 
     def say(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """What it answers: an object. Raises KernelSideError for anything else, and for what it could not do."""
@@ -83,7 +85,8 @@ class Planner:
     def _answer(self, process: subprocess.Popen[bytes]) -> Any:
         line = self._line(process)
         if not line:
-            raise KernelSideError("the commit's side of the run ended early; its words are in the worker's log")
+            said = self._heard.last_words() if self._heard else ""
+            raise KernelSideError(f"the commit's side of the run ended early{said and f'; it last said: {said}'}")
         try:
             return json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -131,8 +134,10 @@ class Planner:
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None,
+            stderr=subprocess.PIPE,
         )
+        assert process.stderr is not None
+        self._heard = Heard(process.stderr)
         hello = self._answer(process)
         spoken = hello.get("protocol") if isinstance(hello, dict) else None
         if spoken != PROTOCOL:

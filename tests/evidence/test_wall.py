@@ -28,7 +28,7 @@ def planted(project: Path) -> Iterator[Callable[..., tuple[int, str]]]:
     """Commits a change on a branch of its own and runs it under main's judge: exit code, and all that was said."""
     if isolate.isolation().mechanism == "none":
         pytest.skip(isolate.isolation().missing)
-    git(project, "checkout", "-q", "-B", "planted", "main")
+    git(project, "checkout", "-q", "-f", "-B", "planted", "main")
 
     def run(change: Callable[[Path], object], *arguments: str, force: tuple[str, ...] = ()) -> tuple[int, str]:
         change(project)
@@ -164,6 +164,112 @@ def test_flags_have_the_compiler_write_nowhere_else(planted: Callable[..., tuple
 
     planted(change)
     assert not target.exists()
+
+
+@pytest.mark.parametrize("flag", ["-I{}", "--include-path={}", "-isystem{}"])
+def test_flags_include_nothing_outside_of_the_tree(
+    planted: Callable[..., tuple[int, str]], tmp_path: Path, flag: str
+) -> None:
+    """What a header elsewhere says would come back in a message of the compiler's, or in the PTX."""
+    (tmp_path / "secret.cuh").write_text("#error PRIVATE\n")
+    given = flag.format(tmp_path)
+
+    def change(root: Path) -> None:
+        path = root / "harness" / "kernel_side" / "recipe.py"
+        path.write_text(path.read_text().replace('"-O3"', f'"-O3", "{given}"'))
+        kernel = root / "kernel" / "sm100" / "combine.cuh"
+        kernel.write_text('#include "secret.cuh"\n' + kernel.read_text())
+
+    for wall in ("require", "auto"):
+        result, said = planted(change, "--isolation", wall)
+        assert result == ExitCode.USAGE, said
+        assert "lies outside the repository" in said
+        assert "PRIVATE" not in said
+
+
+@pytest.mark.parametrize("flag", ["-D'X=`touch {}`'", "-DX=$(touch {})", "-DX=1;touch {}", "-DX=1\\ntouch {}"])
+def test_flags_are_no_words_of_a_shell(planted: Callable[..., tuple[int, str]], tmp_path: Path, flag: str) -> None:
+    """nvcc hands its command lines to a shell."""
+    target = tmp_path / "touched"
+    given = flag.format(target)
+
+    def change(root: Path) -> None:
+        path = root / "harness" / "kernel_side" / "recipe.py"
+        path.write_text(path.read_text().replace('"-O3"', f'"-O3", {given!r}'))
+
+    result, said = planted(change)
+    assert result == ExitCode.USAGE, said
+    assert "in a way that the judge cannot use" in said
+    assert not target.exists()
+
+
+def test_a_terminal_does_not_obey_the_kernels_side(planted: Callable[..., tuple[int, str]]) -> None:
+    """It writes to its standard error, which is handed on as text."""
+    code = r"import sys; sys.stderr.write('\x1b]52;c;cHduZWQ=\x07\n::stop-commands::x\n'); sys.stderr.flush()"
+    _, said = planted(lambda root: _into(root, "__init__.py", code))
+    assert "]52;c;cHduZWQ=" in said
+    assert "\x1b" not in said
+    assert "\n::stop" not in said
+
+
+def test_a_process_that_the_kernels_side_leaves_behind_ends(
+    planted: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    """One in a session of its own, while a run is planned."""
+    mark = f"left-behind-{tmp_path.name}"
+    code = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}], start_new_session=True,"
+        " stdin=-3, stdout=-3, stderr=-3)"
+    )
+    result, said = planted(lambda root: _into(root, "__init__.py", code))
+    assert result == ExitCode.PASS, said
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(path)]
+    assert not left
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("name", [".fmha", ".fmha/remote", "results"])
+def test_a_folder_that_a_commit_makes_a_link_is_not_written_through(
+    planted: Callable[..., tuple[int, str]], tmp_path: Path, name: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def change(root: Path) -> None:
+        path = root / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(elsewhere)
+
+    planted(change, force=(name,))
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_name_of_several_refs_names_no_judge(project: Path, planted: Callable[..., tuple[int, str]]) -> None:
+    """git takes a tag before a branch, and tags come with a fetch."""
+
+    def change(root: Path) -> None:
+        BROKEN(root)
+        gate = root / "harness" / "judge" / "gate.py"
+        gate.write_text(gate.read_text().replace("if _misses(gate, values)", "if False"))
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", "loosened")
+        git(root, "tag", "-f", "main")
+
+    try:
+        result, said = planted(change)
+    finally:
+        git(project, "tag", "-d", "main")
+    assert result == ExitCode.USAGE, said
+    assert "'main' is the name of several refs" in said
 
 
 def test_hosts_of_a_commit_are_nobodys(planted: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

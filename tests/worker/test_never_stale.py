@@ -98,6 +98,49 @@ def test_a_changed_header_is_never_stale(tree, change):
     assert build(tree).cached
 
 
+BY_MACRO = {
+    "the name is a macro's value": '#define NAME "chosen.cuh"\n#if __has_include(NAME)\n',
+    "a macro asks": '#define HAS(x) __has_include(x)\n#if HAS("chosen.cuh")\n',
+    "a macro with another name": '#define HAS __has_include\n#if HAS("chosen.cuh")\n',
+}
+
+
+@pytest.mark.parametrize("asks", BY_MACRO.values(), ids=BY_MACRO)
+def test_a_build_that_asks_by_a_macro_is_not_kept(tree, asks):
+    """No reading of the text says for which file it asks, so that nobody knows when it appears."""
+    source = tree / "kernels" / "probe.cu"
+    source.write_text(KERNEL.replace('#if __has_include("chosen.cuh")\n', asks))
+    assert stored(build(tree)) == 1230
+    (tree / "include" / "chosen.cuh").write_text("#define CHOSEN 4\n")
+    again = build(tree)
+    assert not again.cached
+    assert stored(again) == 1234
+
+
+def test_to_ask_whether_one_can_ask_is_no_question(tree):
+    source = tree / "kernels" / "probe.cu"
+    source.write_text(
+        f"#ifdef __has_include\n#if defined(__has_include) && defined __has_include\n#endif\n#endif\n{KERNEL}"
+    )
+    assert stored(build(tree)) == 1230
+    assert build(tree).cached
+
+
+def test_a_link_that_leads_out_counts_by_what_it_says(tree, tmp_path):
+    """What is elsewhere is no source, and is not read."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("a")
+    link = tree / "kernels" / "link.cuh"
+    link.symlink_to(elsewhere)
+    before = hash_sources(tree, ("kernels",))
+    elsewhere.write_text("b")
+    assert hash_sources(tree, ("kernels",)) == before
+    link.unlink()
+    link.symlink_to(tmp_path / "another")
+    elsewhere.rename(tmp_path / "another")
+    assert hash_sources(tree, ("kernels",)) != before
+
+
 def test_what_was_there_before_is_found_again(tree):
     first = build(tree)
     header = tree / "include" / "beside.cuh"

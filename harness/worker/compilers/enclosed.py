@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fmha.harness.isolate import VARIABLE, Grant, enclose
+from fmha.harness.isolate import MECHANISMS, VARIABLE, Grant, enclose
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.process import Completed, describe_exit, run_group
 
@@ -140,21 +140,36 @@ def taken(path: Path, missing: str) -> bytes:
 def granted(root: Path, flags: Sequence[str]) -> tuple[Path, ...]:
     """Folders outside `root` that a build may read: those of $FMHA_READ, and those that `flags` include where a sandbox
     is not required, since there the tree is one's own. BuildError for another that `flags` include."""
-    listed = tuple(Path(name).resolve() for name in os.environ.get(READ, "").split(os.pathsep) if os.path.isabs(name))
-    found = [path for path in listed if path.exists()]
-    for folder in included(flags):
-        path = (root / folder).resolve()
-        if path.is_relative_to(root) or any(path.is_relative_to(known) for known in listed):
-            continue
-        if _of_the_system(path) or not path.exists():
-            continue
-        if os.environ.get(VARIABLE) == "require" or _private(path):
-            raise BuildError(
-                f"error: -I {folder} lies outside the repository, and compilers may not read it here: the owner of this"
-                f" machine grants it with {READ}={path}"
-            )
+    found = [path for path in _listed() if path.exists()]
+    for folder, path in outside(root, flags).items():
+        if os.environ.get(VARIABLE) in ("require", *MECHANISMS) or _private(path):
+            raise BuildError(f"error: {refused(folder, path)}")
         found.append(path)
     return tuple(dict.fromkeys(found))
+
+
+def outside(root: Path, flags: Sequence[str]) -> dict[str, Path]:
+    """The folders that `flags` include and that are neither in `root`, nor of the system, nor of $FMHA_READ: by what
+    `flags` say, where they are."""
+    known = (root.resolve(), *_listed())
+    leading = {folder: (root / folder).resolve() for folder in included(flags)}
+    return {
+        folder: path
+        for folder, path in leading.items()
+        if path.exists() and not _of_the_system(path) and not any(path.is_relative_to(place) for place in known)
+    }
+
+
+def refused(folder: str, path: Path) -> str:
+    """Why a folder is not read, and who can grant it."""
+    return (
+        f"-I {folder} lies outside the repository, and compilers may not read it here: the owner of this machine"
+        f" grants it with {READ}={path}"
+    )
+
+
+def _listed() -> tuple[Path, ...]:
+    return tuple(Path(name).resolve() for name in os.environ.get(READ, "").split(os.pathsep) if os.path.isabs(name))
 
 
 def included(flags: Sequence[str]) -> list[str]:

@@ -15,7 +15,12 @@ from typing import Any
 
 from fmha.harness.worker.compilers.hashes import Hashes
 
-_ASKED = re.compile(r'__has_include(?:_next)?\s*\(\s*[<"]([^>"\n]+)[>"]')
+# What a file asks for, by itself or through a macro that hands on what it is given.
+_ASKED = re.compile(r'(?:__has_(?:include(?:_next)?|embed)|\w*HAS_INCLUDE\w*)\s*\(\s*[<"]([^>"\n]+)[>"]')
+# All that could be a question, and what stands around one that is of a name, or around none.
+_QUESTION = re.compile(r"\b__has_(?:include_next|include|embed|)(?!\w)")
+_OF_A_NAME = re.compile(r'\s*\(\s*[<"]')
+_OF_NOTHING = re.compile(r"(?:\bdefined\s*\(?|#\s*(?:ifdef|ifndef|undef))\s*\Z")
 _WORD = re.compile(r"(?:\\[ #\n]|\$\$|[^\s\\]|\\)+")
 
 
@@ -86,11 +91,30 @@ def _names(files: Iterable[str], folders: Sequence[str]) -> Iterator[str]:
 
 def _asked(path: str) -> list[str]:
     """What a file asks for by __has_include, which no compiler lists."""
+    return _ASKED.findall(_text(path))
+
+
+def asks_by_macro(root: Path, inputs: Inputs, toolchain: Sequence[str]) -> bool:
+    """Whether a file outside of the folders `toolchain` asks by __has_include for what a macro makes up: no reading of
+    its text tells which file that is."""
+    known = tuple(f"{folder}/" for folder in toolchain)
+    paths = (os.path.join(root, path) for path in inputs.files)
+    return any(_made_up(_text(path)) for path in paths if not path.startswith(known))
+
+
+def _made_up(text: str) -> bool:
+    return any(
+        not _OF_A_NAME.match(text, found.end()) and not _OF_NOTHING.search(text[: found.start()])
+        for found in _QUESTION.finditer(text)
+    )
+
+
+def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return _ASKED.findall(file.read())
+            return file.read()
     except OSError:
-        return []
+        return ""
 
 
 def _gap(base: str, path: str, hashes: Hashes) -> tuple[str, str] | None:

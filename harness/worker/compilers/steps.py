@@ -16,7 +16,7 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side.params import sm90_table
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.inputs import Inputs
+from fmha.harness.worker.compilers.inputs import Inputs, asks_by_macro
 from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, repeatable, searched_by
 from fmha.harness.worker.compilers.sources import hash_sources
@@ -121,15 +121,17 @@ def _assembled(task: Task, variant: Variant, how: Enclosed, folder: Path) -> tup
 
 def _listed(task: Task, variant: Variant, how: Enclosed) -> Inputs | None:
     """What nvcc has read, by its own list."""
-    flags = task.flags_of(variant)[0]
-    if not repeatable(flags):
+    flags, assemble_flags = task.flags_of(variant)
+    if not repeatable(flags) or not repeatable(assemble_flags):
         return None
     listing = taken(how.scratch / "read.d", "nvcc does not list what it has read")
     plain = tuple(flag for flag in flags if not flag.startswith("-D"))
     if plain not in task.searched:
         run = lambda command: how.run(command).output  # noqa: E731
         task.searched[plain] = searched_by(run, task.toolchain.nvcc.path, plain, how.scratch)
-    return of_nvcc(task.root, variant.source, listing, task.searched[plain], task.hashes)
+    found = of_nvcc(task.root, variant.source, listing, task.searched[plain], task.hashes)
+    system = ("/usr", *(str(folder) for folder in task.toolchain.roots))
+    return None if asks_by_macro(task.root, found, system) else found
 
 
 def _inside(root: Path, source: str) -> Path:

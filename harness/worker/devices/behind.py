@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -19,10 +16,8 @@ from fmha.harness.contract.device import DeviceError, DeviceLostError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.worker.devices.answers import AnswerError, text
 from fmha.harness.worker.devices.frames import MOST_WORDS, Channel, EndedError, FrameError
-from fmha.harness.worker.process import GRACE_SECONDS, describe_exit, last_words, memory_kills
-
-MOST_STDERR: Final = 1 << 20  # bytes of its standard error that are handed on
-_TAIL_BYTES: Final = 1 << 16
+from fmha.harness.worker.heard import Heard
+from fmha.harness.worker.process import GRACE_SECONDS, describe_exit, memory_kills
 
 
 class FailedThereError(Exception):
@@ -46,7 +41,7 @@ class Behind:
         self._channel = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
         process.stdin.close()
         process.stdout.close()
-        self._heard = _Heard(process.stderr)
+        self._heard = Heard(process.stderr)
         self.pid = process.pid
         self._ready = False
         self._lost = ""
@@ -135,53 +130,3 @@ class Behind:
             what += ": the memory that it may take was used up"
         said = self._heard.last_words()
         return self._given_up(f"{what}; it last said: {said}" if said else what)
-
-
-class _Heard:
-    """What comes from its standard error: the first MOST_STDERR bytes go to ours, all is read, and the end is kept.
-
-    What floods it fills no disk and is no sign of life: with nothing handed on, a worker is silent.
-    """
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._left = MOST_STDERR
-        self._tail = bytearray()
-        self._taking = threading.Lock()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def last_words(self) -> str:
-        """Of a process that has ended."""
-        self._thread.join(GRACE_SECONDS)
-        return last_words(bytes(self._tail))
-
-    def forget(self) -> None:
-        """What has been written until now is no part of the end."""
-        with self._taking:
-            for _ in range(2):  # a pipe holds no more than one reading takes
-                self._take()
-            self._tail = bytearray()
-
-    def _read(self) -> None:
-        going = True
-        while going:
-            select.select([self._stream], [], [])
-            with self._taking:
-                going = self._take()
-        with self._taking:
-            self._stream.close()
-
-    def _take(self) -> bool:
-        """What is there, if anything; whether more may come."""
-        if self._stream.closed or not select.select([self._stream], [], [], 0)[0]:
-            return not self._stream.closed
-        data = os.read(self._stream.fileno(), _TAIL_BYTES)
-        self._tail = (self._tail + data)[-_TAIL_BYTES:]
-        if data and self._left > 0:
-            cut = data if len(data) < self._left else data[: self._left] + b"\n(the rest is left out)\n"
-            self._left -= len(data)
-            with contextlib.suppress(OSError):  # a full disk costs nobody a result
-                sys.stderr.buffer.write(cut)
-                sys.stderr.buffer.flush()
-        return bool(data)
