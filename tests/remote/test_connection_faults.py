@@ -33,7 +33,9 @@ def reached(client: Client, name: str) -> bool:
 
 
 def fresh_kernel(client: Client) -> None:
-    """A commit that the host does not have, with a kernel that is in no cache."""
+    """A commit that the host does not have, with a kernel that is in no cache. Its nvcc leaves marks where no sandbox
+    would let it."""
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
     path = client.root / "kernel" / "include" / "fmha_params.h"
     path.write_text(path.read_text() + f"// {client.root}\n")
     git(client.root, "commit", "-q", "-a", "-m", "fresh")
@@ -54,8 +56,7 @@ def slow_setup(client: Client) -> None:
 @contextlib.contextmanager
 def held_at(client: Client, stage: str) -> Iterator[tuple[subprocess.Popen[str], Hold]]:
     """A run that waits at `stage` until it is released: git, setup, nvcc, or a configuration's t."""
-    if stage == "nvcc":  # which leaves marks where no sandbox would let it
-        client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
+    if stage == "nvcc":
         fresh_kernel(client)
     else:
         git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
@@ -218,8 +219,7 @@ def test_the_server_is_away_for_a_while(client: Client):
 
 @pytest.mark.parametrize("stage", ["nvcc", "t32"])
 def test_the_client_is_killed_and_attached_again(client: Client, stage: str):
-    if stage == "nvcc":  # which leaves marks where no sandbox would let it
-        client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
+    if stage == "nvcc":
         fresh_kernel(client)
     reached(client, stage)
     with client.server.hold(stage):
