@@ -111,23 +111,7 @@ class Planner:
         return bytes(line)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if not (self._tree / "harness" / "kernel_side" / "__main__.py").is_file():
-            raise KernelSideError(
-                "the commit is of before the kernel's side was a folder: it cannot be asked from here"
-            )
-        # -S: an editable installation would put the judge's own modules before the commit's.
-        packages = [path for path in sys.path if "site-packages" in path]
-        paths = dict.fromkeys([str(self._tree), sysconfig.get_path("purelib"), *packages])
-        read = [self._tree / name for name in ("fmha", "harness", "emulator", "kernel")]
-        whole = self._tree.resolve()
-        if leading := [path for path in read if not path.resolve().is_relative_to(whole)]:
-            raise KernelSideError(f"the commit has a link that leads out of it: {leading[0].name}")
-        command, environment = isolate.enclose(
-            [sys.executable, "-S", "-P", "-m", "fmha.harness.kernel_side"],
-            isolate.Grant(read=tuple(path for path in read if path.exists()), memory_bytes=_MEMORY),
-            cwd=self._tree / "harness",
-            environment=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
-        )
+        command, environment = enclosed(self._tree, "fmha.harness.kernel_side", "__main__.py")
         process = spawn(
             command,
             cwd=self._tree / "harness",
@@ -144,6 +128,26 @@ class Planner:
             _ended(process)
             raise KernelSideError(f"the commit's kernel side speaks protocol {spoken!r:.20}, this judge {PROTOCOL}")
         return process
+
+
+def enclosed(tree: Path, module: str, file: str) -> tuple[list[str], dict[str, str]]:
+    """The command that runs a module of the commit's kernel side, which is `file` there, and its environment. Raises
+    KernelSideError for a tree that has none, or that leads out of itself."""
+    if not (tree / "harness" / "kernel_side" / file).is_file():
+        raise KernelSideError("the commit is of before the kernel's side was a folder: it cannot be asked from here")
+    # -S: an editable installation would put the judge's own modules before the commit's.
+    packages = [path for path in sys.path if "site-packages" in path]
+    paths = dict.fromkeys([str(tree), sysconfig.get_path("purelib"), *packages])
+    read = [tree / name for name in ("fmha", "harness", "emulator", "kernel")]
+    whole = tree.resolve()
+    if leading := [path for path in read if not path.resolve().is_relative_to(whole)]:
+        raise KernelSideError(f"the commit has a link that leads out of it: {leading[0].name}")
+    return isolate.enclose(
+        [sys.executable, "-S", "-P", "-m", module],
+        isolate.Grant(read=tuple(path for path in read if path.exists()), memory_bytes=_MEMORY),
+        cwd=tree / "harness",
+        environment=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
@@ -165,7 +169,7 @@ def choice_of(answer: Any, arch: str) -> Choice | str:
         given = {name: value for name, value in answer["variant"].items() if name in known}
         variant = decode(Variant, given, "variant")
         flags, assemble = (_words(answer[name], name) for name in ("flags", "assemble"))
-        _check(variant, arch)
+        check(variant, arch)
     except (CodecError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KernelSideError(
             f"the commit describes its kernels in a way that the judge cannot use: {error}"
@@ -184,7 +188,8 @@ def _words(value: Any, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _check(variant: Variant, arch: str) -> None:
+def check(variant: Variant, arch: str) -> None:
+    """Raises ValueError for what no variant of a commit can be."""
     if variant.arch != arch:
         raise ValueError(f"variant.arch: {variant.arch!r:.40} was not asked for, {arch} was")
     if variant.compiler or variant.example:

@@ -32,15 +32,6 @@ def reached(client: Client, name: str) -> bool:
     return False
 
 
-def fresh_kernel(client: Client) -> None:
-    """A commit that the host does not have, with a kernel that is in no cache. Its nvcc leaves marks where no sandbox
-    would let it."""
-    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(isolation="off"))
-    path = client.root / "kernel" / "include" / "fmha_params.h"
-    path.write_text(path.read_text() + f"// {client.root}\n")
-    git(client.root, "commit", "-q", "-a", "-m", "fresh")
-
-
 def slow_setup(client: Client) -> None:
     """An environment of its own, whose making can be held."""
     marker = client.server.folder / "hold" / "setup"
@@ -57,7 +48,7 @@ def slow_setup(client: Client) -> None:
 def held_at(client: Client, stage: str) -> Iterator[tuple[subprocess.Popen[str], Hold]]:
     """A run that waits at `stage` until it is released: git, setup, nvcc, or a configuration's t."""
     if stage == "nvcc":
-        fresh_kernel(client)
+        client.fresh_kernel()
     else:
         git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
     if stage == "setup":
@@ -136,7 +127,7 @@ def test_a_run_that_is_cancelled_before_it_has_measured_anything_is_archived(cli
         reached(client, "git")
         name = "git"
     else:
-        slow_setup(client) if stage == "setup" else fresh_kernel(client)
+        slow_setup(client) if stage == "setup" else client.fresh_kernel()
         reached(client, stage)
         name = stage
     try:
@@ -220,7 +211,7 @@ def test_the_server_is_away_for_a_while(client: Client):
 @pytest.mark.parametrize("stage", ["nvcc", "t32"])
 def test_the_client_is_killed_and_attached_again(client: Client, stage: str):
     if stage == "nvcc":
-        fresh_kernel(client)
+        client.fresh_kernel()
     reached(client, stage)
     with client.server.hold(stage):
         process = client.start("run-matrix", "--host", "gpu")

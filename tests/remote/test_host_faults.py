@@ -103,9 +103,7 @@ def test_the_supervisor_is_killed(client: Client):
 
 
 def test_the_supervisor_is_killed_in_the_build(client: Client):
-    path = client.root / "kernel" / "include" / "fmha_params.h"
-    path.write_text(path.read_text() + "// not in the cache\n")
-    git(client.root, "commit", "-q", "-a", "-m", "fresh")
+    client.fresh_kernel()
     with client.server.hold("nvcc"):
         process = client.start("run-matrix", "--host", "gpu")
         run = client.wait_for(in_state("build"))

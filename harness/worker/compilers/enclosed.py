@@ -175,7 +175,7 @@ def _listed() -> tuple[Path, ...]:
 def included(flags: Sequence[str]) -> list[str]:
     """The include folders that nvcc's flags name."""
     found = []
-    for flag, after in zip(flags, [*flags[1:], ""], strict=True):
+    for flag, after in zip(flags, [*flags[1:], ""], strict=False):
         for start in _INCLUDES:
             if flag == start.rstrip("="):
                 found.append(after)

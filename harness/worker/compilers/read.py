@@ -33,7 +33,7 @@ def repeatable(flags: Sequence[str]) -> bool:
     """Whether all that nvcc reads under `flags` can be told."""
     if any(flag.startswith(_UNLISTED) for flag in flags):
         return False
-    given = [after for flag, after in zip(flags, [*flags[1:], ""], strict=True) if flag in _TO_HOST]
+    given = [after for flag, after in zip(flags, [*flags[1:], ""], strict=False) if flag in _TO_HOST]
     given += [flag.partition("=")[2] for flag in flags if flag.startswith(tuple(f"{name}=" for name in _TO_HOST))]
     return not any(part.startswith(_UNLISTED_OF_HOST) for text in given for part in text.split(","))
 
