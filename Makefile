@@ -33,7 +33,8 @@ KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.
 .PHONY: help
 help:
 	@echo 'make run        run the default suite on the emulator: build, guard, matrix, gates, archive (ARGS="--filter t=1")'
-	@echo 'make test       lint and every test (PYTEST_ARGS="-k fence" for some)'
+	@echo 'make test       lint and the tests (PYTEST_ARGS="-k fence" for some)'
+	@echo 'make test-all   the dear tests as well, which CI runs every night'
 	@echo 'make triton     add Triton, so that make test runs its kernels too'
 	@echo 'make perfetto   add Perfetto, so that make test has it read our timelines; it runs under Node.js'
 	@echo 'make regress    run what the baseline ran, guard first, and say what got worse (ARGS="--allow hash")'
@@ -65,6 +66,12 @@ browser:
 
 .PHONY: test
 test: $(STAMPS)/build
+	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
+	@$(PY) -m pytest -m 'not nightly' $(PYTEST_ARGS)
+
+# What is dear and tells what others tell already, too. CI's night runs it.
+.PHONY: test-all
+test-all: $(STAMPS)/build
 	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
 	@$(PY) -m pytest $(PYTEST_ARGS)
 

@@ -165,6 +165,7 @@ def folders_that_do_not_compile(sources: Iterable[Path], command: list[str], fol
     return said
 
 
+@pytest.mark.nightly
 def test_each_folder_compiles_as_one_unit(build, core):
     """As `make run` compiles it: the names that a file keeps to itself are its folder's own."""
     commands = json.loads((build / "compile_commands.json").read_text())

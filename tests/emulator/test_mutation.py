@@ -341,7 +341,7 @@ def test_a_launch_that_does_not_exist_is_an_error() -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sm100_hd64_ptmem", "sm100_hd512_psmem"])
+@pytest.mark.parametrize("name", ["sm100_hd64_ptmem", pytest.param("sm100_hd512_psmem", marks=pytest.mark.nightly)])
 def test_a_sample_of_our_kernels_mutants_is_killed_or_redundant(
     builds: Mapping[str, BuildResult], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

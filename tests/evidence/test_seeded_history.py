@@ -37,7 +37,7 @@ def test_regress_finds_what_was_planted(history: History, place: int) -> None:
     assert HISTORY[place].kind in {item["kind"] for item in found["regressions"]}
 
 
-@pytest.mark.parametrize("place", [CLEAN[1], CLEAN[-1]])
+@pytest.mark.parametrize("place", [CLEAN[1], pytest.param(CLEAN[-1], marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("seed", [[], ["--seed", "4"]], ids=["same seed", "other seed"])
 def test_a_clean_commit_raises_no_alarm(history: History, place: int, seed: list[str]) -> None:
     found = history.regress(place, *seed)
@@ -59,6 +59,7 @@ def test_an_allowed_kind_is_shown_and_passes(history: History) -> None:
     assert {item["kind"] for item in found["regressions"]} == {"resources", "counters"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLANTS, ids=lambda place: str(HISTORY[place].kind))
 def test_bisect_names_the_commit(history: History, place: int) -> None:
     kind = HISTORY[place].kind

@@ -49,7 +49,9 @@ def test_line_numbers_are_not_code(tmp_path: Path) -> None:
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flags", "passed"), [([], "PASS 1 of 1"), (["--json"], '"verdict": "PASS"')], ids=["words", "json"]
+    ("flags", "passed"),
+    [([], "PASS 1 of 1"), pytest.param(["--json"], '"verdict": "PASS"', marks=pytest.mark.nightly)],
+    ids=["words", "json"],
 )
 def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path, flags: list[str], passed: str) -> None:
     """The real command: a first round, one after a save that is fine, one after a save that breaks the build."""

@@ -18,7 +18,7 @@ from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 
 # One worker reads the kernels of each shape.
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("sm90-tried")]
+pytestmark = [pytest.mark.nightly, pytest.mark.nvcc, pytest.mark.xdist_group("sm90-tried")]
 
 EVERY_CHECK = [(name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape)))]
 

@@ -80,7 +80,9 @@ def test_no_packet_arrives_when_it_connects(client: Client, between: Network):
     assert client.runs() == []
 
 
-@pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
+@pytest.mark.parametrize(
+    "stage", ["git", *(pytest.param(at, marks=pytest.mark.nightly) for at in ("setup", "nvcc", "t1", "t32"))]
+)
 def test_packets_are_lost_for_a_while(client: Client, between: Network, stage: str):
     """While the commit travels, in the environment's set-up, in the build, and while configurations run."""
     with held_at(client, stage) as (process, hold):

@@ -355,6 +355,7 @@ PLANTED = {
 
 @pytest.mark.nvcc
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("planted", IN_FEW_PLACES)
 def test_a_mistake_in_few_places_is_red_for_its_reason(matrix: Matrix, tmp_path: Path, planted: str) -> None:
     name, configuration, kind, by = IN_FEW_PLACES[planted]
@@ -371,6 +372,7 @@ def test_a_mistake_in_few_places_is_red_for_its_reason(matrix: Matrix, tmp_path:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", sample(), ids=lambda case: f"{case['name']}-{case['arch']}")
 def test_what_the_record_says_is_seen_again(matrix: Matrix, tmp_path: Path, case: Mapping[str, Any]) -> None:
     mutant = MUTANTS[case["name"]]
