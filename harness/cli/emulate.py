@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -44,6 +45,7 @@ Examples:
   fmha emulate kernel.ptx
   fmha emulate kernel.ptx --launch launch.yaml --schedules 8
   fmha emulate -- ./program --size 64
+  fmha emulate --search 30 -- ./program --size 64
   fmha emulate --arch sm_90a -- python script.py
 """
 
@@ -58,10 +60,14 @@ def command(
     ],
     launch: Annotated[Path | None, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")] = None,
     schedules: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Explore N schedules in place of LAUNCH's own.")
+        int | None,
+        typer.Option(metavar="N", min=1, max=100_000, help="Explore N schedules; a program runs again for each."),
     ] = None,
     search: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.0, help="Search interleavings for one that fails.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Of the random schedules of a program or a script.")
     ] = None,
     mma_sums: Annotated[
         str | None,
@@ -71,7 +77,7 @@ def command(
         str | None, typer.Option(metavar="ARCH", help="Of a program's GPU, or a script's kernels; sm_100a by default.")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late or random.")
+        str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late, random or spurious.")
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
     timing: Annotated[
@@ -85,19 +91,25 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    of_launch = {"--schedules": schedules, "--search": search, "--mma-sums": mma_sums, "--trace": trace}
-    of_ptx = {"--launch": launch, **of_launch}
-    of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile, "--timing": timing}
+    of_ptx = {"--launch": launch, "--mma-sums": mma_sums, "--trace": trace}
+    of_program = {"--arch": arch, "--schedule": schedule, "--seed": seed, "--profile": profile, "--timing": timing}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
     program = script or context.meta[DASHES]
     for option, given in (of_ptx if program else of_program).items():
         if given is not None:
             raise typer.BadParameter(f"{option} is for {'PTX' if program else 'a program or a script'}")
-    options = (arch or "sm_100a", schedule or "realistic", profile or "lenient")
+    exploring = schedules is not None or search is not None
+    if schedules is not None and search is not None:
+        raise typer.BadParameter("--search chooses the schedules itself: give it or --schedules")
+    if program and exploring:
+        for option, chosen in {"--schedule": schedule, "--timing": timing, "--json": as_json}.items():
+            if chosen:
+                raise typer.BadParameter(f"{option} is of one run, and there are to be several")
+    options = Options(arch or "sm_100a", schedule or "realistic", seed or 0, profile or "lenient", schedules, search)
     if script:
         if timing is not None:
             raise typer.BadParameter("--timing is for a program that nvcc has built")
-        context.obj.action = partial(_run_script, words[1:], options, as_json)
+        context.obj.action = partial(_run_script, words, options, as_json)
     elif program:
         context.obj.action = partial(_run_program, words, options, timing, as_json)
     elif len(words) > 1:
@@ -105,20 +117,59 @@ def command(
             f"{words[1]!r}: one kernel's file is taken; a program is given as -- PROGRAM ARGUMENTS"
         )
     else:
-        if schedules is not None and search is not None:
-            raise typer.BadParameter("--search chooses the schedules itself: give it or --schedules")
         if launch is None:
-            for option, given in of_launch.items():
-                if given is not None:
+            for option, wanted in {**of_ptx, "--schedules": schedules, "--search": search}.items():
+                if wanted is not None:
                     raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
         context.obj.action = partial(_run, Path(words[0]), launch, schedules, search, mma_sums, trace, as_json)
 
 
-def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> ExitCode:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the launches of a program or a script are run: once, or under several schedules until one fails."""
+
+    arch: str
+    schedule: str
+    seed: int
+    profile: str
+    schedules: int | None
+    search: float | None
+
+    @property
+    def one(self) -> tuple[str, str, str, int]:
+        return self.arch, self.schedule, self.profile, self.seed
+
+
+def _explored(words: Sequence[str], options: Options) -> tuple[ExitCode, str]:
+    """The same command under other schedules, once it has passed under one; how it ended, and what was tried."""
+    from fmha.harness.scripted import again
+
+    command = ["--arch", options.arch, "--profile", options.profile, "--", *words]
+    tried = 1
+    for schedule, seed in again.others(options.schedules, options.search, options.seed):
+        tried += 1
+        ran = again.run(command, schedule, seed)
+        if not ran.passed:
+            for line in ran.lines():
+                print(line)
+            print(f"again: {again.replay(command, schedule, seed)}")
+            return ExitCode.GATE_FAILED, f"FAIL under schedule {schedule}, seed {seed}: number {tried} of those tried"
+    return ExitCode.PASS, f"{tried} schedules"
+
+
+def _tried(options: Options, schedules: str) -> str:
+    """What a verdict without a hazard rests on, and what would look further."""
+    further = [*(["--profile strict"] if options.profile == "lenient" else [])]
+    further += [] if options.schedules or options.search else ["--search 30"]
+    looks = f"; {' and '.join(further)} look{'' if len(further) > 1 else 's'} further" if further else ""
+    return f" ({options.profile} rules, {schedules}{looks})"
+
+
+def _run_script(words: Sequence[str], options: Options, as_json: bool) -> int:
     from fmha.harness.scripted.emulated import checked
     from fmha.harness.scripted.run import run_script
 
-    ran = run_script(words, checked(*options))
+    ran = run_script(words[1:], checked(*options.one))
     machine = ran.machine
     passed = not ran.failed and not machine.hazards
     if as_json:
@@ -128,28 +179,44 @@ def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bo
         return ExitCode.PASS if passed else ExitCode.GATE_FAILED
     executed = sum(made.report.stats["warp_instructions"] for made in machine.launches)
     end = f"; the script ended with {ran.failed}" if ran.failed else ""
-    print(
-        f"{'NO HAZARD' if passed else 'FAIL'}: {len(machine.launches)} launches, {executed:,.0f} warp instructions, "
-        f"{len(machine.hazards)} hazards{end}"
-    )
-    return ExitCode.PASS if passed else ExitCode.GATE_FAILED
+    counts = f"{len(machine.launches)} launches, {executed:,.0f} warp instructions, {len(machine.hazards)} hazards{end}"
+    code = ExitCode.PASS if passed else ExitCode.GATE_FAILED
+    return _concluded(words, options, "NO HAZARD" if passed else "FAIL", counts, code, len(machine.launches))
 
 
-def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: str | None, as_json: bool) -> int:
+def _concluded(words: Sequence[str], options: Options, verdict: str, counts: str, code: int, launches: int) -> int:
+    """The last line, after what other schedules show where one has shown nothing."""
+    if verdict != "NO HAZARD":
+        print(f"{verdict}: {counts}")
+        return code
+    if not launches:
+        print(f"NOTHING LAUNCHED: {counts}")
+        return ExitCode.INCOMPLETE
+    schedules = f"the schedule {options.schedule}"
+    if options.schedules is not None or options.search is not None:
+        found, schedules = _explored(words, options)
+        if found != ExitCode.PASS:
+            print(schedules)
+            return found
+    print(f"NO HAZARD: {counts}{_tried(options, schedules)}")
+    return ExitCode.PASS
+
+
+def _run_program(words: Sequence[str], options: Options, timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
 
-    arch, schedule, profile = options
+    arch = options.arch
     if arch not in programs.GPUS:
         raise UserError(f"--arch: {arch!r} is not one of {', '.join(programs.GPUS)}, the GPUs that a program may find")
-    run_as = checked(arch, schedule, profile)
+    run_as = checked(*options.one)
     keeping = next((word for word in get_args(programs.Keeping) if word == timing), None)
     if timing is not None and keeping is None:
         raise UserError(f"--timing: {timing!r} is not one of {', '.join(get_args(programs.Keeping))}")
     try:
         ran = programs.run_program(
             words,
-            programs.Options(arch, run_as.schedule, profile=run_as.profile, timing=keeping),
+            programs.Options(arch, run_as.schedule, run_as.seed, run_as.profile, timing=keeping),
             stdout=sys.stderr if as_json else None,
         )
     except programs.ProgramError as error:
@@ -157,6 +224,8 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: st
     seen = ran.seen
     incomplete = bool(seen.refused or ran.cut)
     code = ExitCode.GATE_FAILED if seen.hazards else ran.code or (ExitCode.INCOMPLETE if incomplete else ExitCode.PASS)
+    if not code and not seen.launches:
+        code = ExitCode.INCOMPLETE
     if as_json:
         launches = [_as_json(made) for made in seen.launches]
         found = [dataclasses.asdict(told) for told in seen.findings]
@@ -172,11 +241,8 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: st
     passed = "MODELLED, NOT CHECKED" if keeping == "sampled" else "NO HAZARD"
     verdict = "FAIL" if seen.hazards or ran.code else "INCOMPLETE" if incomplete else passed
     end = f"; the program was ended by {ran.signal}" if ran.signal else f"; the program ended with {ran.code}"
-    print(
-        f"{verdict}: {len(seen.launches)} launches, {executed:,.0f} warp instructions, {len(seen.hazards)} hazards"
-        f"{end if ran.code else ''}"
-    )
-    return code
+    counts = f"{len(seen.launches)} launches, {executed:,.0f} warp instructions, {len(seen.hazards)} hazards"
+    return _concluded(words, options, verdict, f"{counts}{end if ran.code else ''}", code, len(seen.launches))
 
 
 def _as_json(made: Launched) -> dict[str, Any]:

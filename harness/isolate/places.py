@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pwd
@@ -55,6 +56,7 @@ def folders(granted: Iterable[Path]) -> list[str]:
     fmha_code = [*own, *(folder / part for folder in own for part in ("harness", "emulator"))]
     # Of what is imported from, packages alone: a script's own folder may be anybody's home.
     packages = [path for path in sys.path if os.path.basename(path) in _PACKAGES]
+    packages += [path for path in _named(packages) if not holds_the_home(Path(path))]
     # Without the module `site` a virtual environment does not know itself.
     environment = os.path.dirname(os.path.dirname(sys.executable))
     virtual = [environment] if os.path.isfile(os.path.join(environment, "pyvenv.cfg")) else []
@@ -64,6 +66,17 @@ def folders(granted: Iterable[Path]) -> list[str]:
     # A folder that is in another is there with it; the system's own are there anyway.
     there = [path for path in named if os.path.exists(path) and path != "/"]
     return [path for path in there if not _within(path, [*_SYSTEM, *(other for other in there if other != path)])]
+
+
+def _named(packages: Sequence[str]) -> list[str]:
+    """Folders of modules that the interpreter's owner has named beside its packages: in a .pth file, as an editable
+    installation does, or in PYTHONPATH."""
+    lines = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for path in (path for folder in packages for path in glob.glob(f"{glob.escape(folder)}/*.pth")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            lines += Path(path).read_text(encoding="utf-8").splitlines()
+    wanted = dict.fromkeys(line.strip() for line in lines)
+    return [path for path in wanted if path in sys.path and os.path.isabs(path) and os.path.isdir(path)]
 
 
 def holds_the_home(path: Path) -> bool:
