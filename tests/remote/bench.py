@@ -31,21 +31,21 @@ def main() -> None:
         with serving(folder / "server") as server:
             root = make_template(folder, REPOSITORY, server)
             config = client_config(server, folder / "ssh")
-            _command(root, config)  # fills the caches
-            rows = [_measure(root, config, server) for _ in range(options.rounds)]
+            _command(root, config, options.host)  # fills the caches
+            rows = [_measure(root, config, server, options.host) for _ in range(options.rounds)]
     middle = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
     plain = middle["ssh true"]
     for key, seconds in middle.items():
         print(f"{key:45} {seconds:7.3f} s  {seconds / plain:5.1f} x")
 
 
-def _measure(root: Path, config: Path, server: Server) -> dict[str, float]:
+def _measure(root: Path, config: Path, server: Server, host: str) -> dict[str, float]:
     """Seconds of one round; moments are the host's clock, which is ours."""
     start = time.time()
     subprocess.run(["ssh", "-F", str(config), "gpu", "true"], check=True)
     plain = time.time() - start
     start = time.time()
-    _command(root, config)
+    _command(root, config, host)
     end = time.time()
     run = sorted((server.home / "fmha" / "runs").iterdir())[-1]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
@@ -74,9 +74,9 @@ def _measure(root: Path, config: Path, server: Server) -> dict[str, float]:
     }
 
 
-def _command(root: Path, config: Path) -> None:
+def _command(root: Path, config: Path, host: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "fmha", "run-matrix", "--host", "gpu", "-q"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--host", host, "-q"],
         cwd=root,
         env=os.environ | {"FMHA_SSH_CONFIG": str(config)},
         check=True,
@@ -87,6 +87,7 @@ def _command(root: Path, config: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.remote.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="medians are over this many  [default: 5]")
+    parser.add_argument("--host", default="gpu", help="`gpu` has a stub device, `real` the emulator  [default: gpu]")
     return parser
 
 
