@@ -218,6 +218,12 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     assert matrix.thresholds_for(extreme) == ours.extreme
     assert matrix.thresholds_for(replace(plain, data="steps")) == ours.steps
     assert matrix.thresholds_for(replace(plain, data="onesign")) == ours.gates.thresholds
+    for statistics in ("all", "lse", "none"):
+        asked = replace(bf16, statistics=statistics)
+        limits = ours.bf16.limits
+        assert matrix.thresholds_for(asked).limits == {
+            name: limits[name] for name in limits if name not in asked.unmeasured
+        }
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
     assert both.limits["lse_error"] == ours.extreme.limits["lse_error"]
     assert both.limits["max_error"] == max(ours.bf16.limits["max_error"], ours.extreme.limits["max_error"])
