@@ -177,7 +177,8 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    return [*made, *lists_of_nothing(space), *far_away(space), *many_splits(space), *walks(space)]
+    more = (lists_of_nothing, far_away, many_splits, walks, like_attention, late_first_keys)
+    return [*made, *(row for rows_of in more for row in rows_of(space))]
 
 
 def rounds(space: Space) -> Iterator[Row]:
@@ -241,6 +242,36 @@ def walks(space: Space) -> Iterator[Row]:
         if kernel == walking[0]:
             yield {**two, "tiles": 1, "tail": 1}
             yield {**two, "tiles": 2, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
+
+
+def like_attention(space: Space) -> Iterator[Row]:
+    """Each kernel on data that look like attention, under a scale that is not the usual one and with some statistics
+    not asked for: once where splits without the sink count for little one by one, once in a single one."""
+    others = itertools.cycle(("recency", "twins", "channels"))
+    for number, kernel in enumerate(space.kernels):
+        odd = number % 2
+        extra = {"merge": ("combine", "cluster")[odd]} if "merge" in space.fields else {}
+        plain = {**PLAIN, **extra, "kernel": kernel, "kv": ("separate", "shared")[number // 2 % 2]}
+        scales, asked, outputs = ("0.25", "0.02"), ("lse", "none"), ("fp32", "bf16")
+        yield {
+            **plain, "data": "sinkkey", "scale": scales[odd], "statistics": asked[odd], "output": outputs[odd],
+            "tiles": ROUNDS, "splits": (7, 3)[odd], "t": (1, 5)[odd], "heads": (3, 1)[odd],
+        }  # fmt: skip
+        yield {
+            **plain, **dict.fromkeys(extra, "auto"), "data": next(others), "scale": scales[1 - odd],
+            "statistics": asked[1 - odd], "output": outputs[1 - odd], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
+        }  # fmt: skip
+
+
+def late_first_keys(space: Space) -> Iterator[Row]:
+    """Rows of one CTA whose first keys are in different tiles, at head_dim 64, where no other row of the suites has a
+    wide window over many queries."""
+    extra = {"merge": "auto"} if "merge" in space.fields else {}
+    for kernel, made in space.kernels.items():
+        if made.fields["head_dim"] == 64:
+            tiles = 1000 // made.keys + 1
+            yield {**PLAIN, **extra, "kernel": kernel, "t": 64, "tiles": tiles, "tail": 1000 - tiles * made.keys,
+                   "mask": "window300"}  # fmt: skip
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:
