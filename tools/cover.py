@@ -27,7 +27,14 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
 from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side import variants
-from fmha.harness.kernel_side.choice import ARCH, MOST_IN_CLUSTER, MULTIPROCESSORS, ctas_per_sm
+from fmha.harness.kernel_side.choice import (
+    ARCH,
+    MOST_FOR_A_WARP,
+    MOST_IN_CLUSTER,
+    MULTIPROCESSORS,
+    SM100_MOST_FOR_A_WARP,
+    ctas_per_sm,
+)
 from fmha.harness.kernel_side.params import SM90_KERNELS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
@@ -39,6 +46,7 @@ MOST_ROWS: Final = 530  # t * heads
 MOST_LISTS: Final = 15  # t * batch, each with CTAs of its own
 MOST_MANY: Final = 48  # t * heads * batch where there are many splits, each with partial results of its own
 MANY_SPLITS: Final = 40  # more than a warp has lanes
+SPLITS_OF_A_CTA: Final = 1 + max(MOST_FOR_A_WARP, SM100_MOST_FOR_A_WARP)  # of few rows: a warp merges no whole row
 HUGE: Final = 2**31 - 2  # a bound that a position may not be added to in 32 bits
 
 MASKS: Final[dict[str, dict[str, Any]]] = {
@@ -246,20 +254,21 @@ def walks(space: Space) -> Iterator[Row]:
 
 def like_attention(space: Space) -> Iterator[Row]:
     """Each kernel on data that look like attention, under a scale that is not the usual one and with some statistics
-    not asked for: once where splits without the sink count for little one by one, once in a single one."""
+    not asked for: once where splits without the sink count for little one by one, of the first kernel so many that a
+    CTA merges a row, and once without splits."""
     others = itertools.cycle(("recency", "twins", "channels"))
     for number, kernel in enumerate(space.kernels):
-        odd = number % 2
+        odd, splits = number % 2, (7, 3)[number % 2] if number else SPLITS_OF_A_CTA
         extra = {"merge": ("combine", "cluster")[odd]} if "merge" in space.fields else {}
-        plain = {**PLAIN, **extra, "kernel": kernel, "kv": ("separate", "shared")[number // 2 % 2]}
-        scales, asked, outputs = ("0.25", "0.02"), ("lse", "none"), ("fp32", "bf16")
+        plain = {**PLAIN, **extra, "kernel": kernel, "kv": ("separate", "shared")[number // 4 % 2]}
+        scales, asked, outputs, two = ("0.25", "0.02"), ("lse", "none"), ("fp32", "bf16"), number // 2 % 2
         yield {
-            **plain, "data": "sinkkey", "scale": scales[odd], "statistics": asked[odd], "output": outputs[odd],
-            "tiles": ROUNDS, "splits": (7, 3)[odd], "t": (1, 5)[odd], "heads": (3, 1)[odd],
+            **plain, "data": "sinkkey", "scale": scales[odd], "statistics": asked[odd], "output": outputs[two],
+            "tiles": max(ROUNDS, splits), "splits": splits, "t": (1, 5)[odd], "heads": (3, 1)[odd],
         }  # fmt: skip
         yield {
             **plain, **dict.fromkeys(extra, "auto"), "data": next(others), "scale": scales[1 - odd],
-            "statistics": asked[1 - odd], "output": outputs[1 - odd], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
+            "statistics": asked[1 - odd], "output": outputs[1 - two], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
         }  # fmt: skip
 
 

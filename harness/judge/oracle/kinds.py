@@ -48,6 +48,7 @@ CARRIED: Final = 16.0  # the logit of the key that carries a row; exp(16) outwei
 SINK_LOGITS: Final = (8.6, 11.4)
 SINK_PLACES: Final = 4  # it is one of so many first keys
 SINK_VALUE: Final = 2.0**-6  # what its value and its key are of others': else its value were most of O
+SINK_MARK: Final = 2.0**-3  # the element by which its key is known: where V is K, an element of its value
 NOISE: Final = 0.3  # deviation of the other logits, natural-log units
 FALLS: Final = (2.0, 8.0, 24.0)  # natural-log units from the last key to the first
 TWINS: Final = 16  # keys of a block
@@ -145,7 +146,7 @@ def _sink_key(generator: np.random.Generator, item: Configuration, scale: float,
     """The last element of a key says whether it is a sink, that of a query how much of one. Without dense keys it is
     the first row that lists may name."""
     _calm(item, scale, drawn.q, NOISE)
-    drawn.q[..., -1] = generator.choice(SINK_LOGITS, drawn.q.shape[:-1]) / scale
+    drawn.q[..., -1] = generator.choice(SINK_LOGITS, drawn.q.shape[:-1]) / (scale * SINK_MARK)
     for keys in _keys_of(drawn):
         keys[..., -1] = 0.0
     first, first_values = (drawn.k, drawn.v) if item.s_k else (drawn.sparse_k, drawn.sparse_v)
@@ -154,7 +155,7 @@ def _sink_key(generator: np.random.Generator, item: Configuration, scale: float,
     for entry in range(item.batch):
         place = int(generator.integers(min(SINK_PLACES, first.shape[1]))) if item.s_k else 0
         first[entry, place] *= SINK_VALUE
-        first[entry, place, ..., -1] = 1.0
+        first[entry, place, ..., -1] = SINK_MARK
         if first_values is not None:
             first_values[entry, place] *= SINK_VALUE
 
