@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
-from fmha.harness.judge.configuration import PAGE_SIZES
+from fmha.harness.judge.configuration import PAGE_SIZES, STORED, Statistics
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.worker.devices.calls import ALIGNMENT
 
 Window = int | tuple[int | None, int | None]
-Statistics = Literal["all", "lse", "none"]
-# Which numbers of a row each stores, in the order in which AttentionResult.statistics has them.
-STORED: Final[dict[Statistics, tuple[str, ...]]] = {"all": ("row_max", "row_sum", "lse"), "lse": ("lse",), "none": ()}
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
 MOST_ROWS = 2**31 - 1  # of packed tensors, and row tiles of a call: what an int32 holds
 MOST_PAGED = 2**31 - 256  # keys that a block table has room for: kernels count to the end of a tile, 128 at most

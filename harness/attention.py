@@ -21,10 +21,8 @@ import torch
 
 from fmha.harness import account, project
 from fmha.harness.arguments import (
-    STORED,
     Arguments,
     Sparse,
-    Statistics,
     Window,
     check,
     check_statistics,
@@ -33,7 +31,7 @@ from fmha.harness.arguments import (
 )
 from fmha.harness.contract.protocol import FindingRecord, Variant
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.judge.configuration import UNLIMITED, Configuration, Packed, PathChoice
+from fmha.harness.judge.configuration import STORED, UNLIMITED, Configuration, Packed, PathChoice, Statistics
 from fmha.harness.kernel_side import params
 from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
 from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fmha.harness.arguments import STORED, Sparse, Statistics, Window, check
+from fmha.harness.arguments import Sparse, Window, check
 from fmha.harness.attention import AttentionResult
-from fmha.harness.judge.configuration import PathChoice
+from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
 from fmha.harness.judge.oracle import inputs
 from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.worker.scatter import packed, unpacked

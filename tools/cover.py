@@ -27,7 +27,14 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
 from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side import variants
-from fmha.harness.kernel_side.choice import ARCH, MOST_IN_CLUSTER, MULTIPROCESSORS, ctas_per_sm
+from fmha.harness.kernel_side.choice import (
+    ARCH,
+    MOST_FOR_A_WARP,
+    MOST_IN_CLUSTER,
+    MULTIPROCESSORS,
+    SM100_MOST_FOR_A_WARP,
+    ctas_per_sm,
+)
 from fmha.harness.kernel_side.params import SM90_KERNELS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
@@ -39,6 +46,7 @@ MOST_ROWS: Final = 530  # t * heads
 MOST_LISTS: Final = 15  # t * batch, each with CTAs of its own
 MOST_MANY: Final = 48  # t * heads * batch where there are many splits, each with partial results of its own
 MANY_SPLITS: Final = 40  # more than a warp has lanes
+SPLITS_OF_A_CTA: Final = 1 + max(MOST_FOR_A_WARP, SM100_MOST_FOR_A_WARP)  # of few rows: a warp merges no whole row
 HUGE: Final = 2**31 - 2  # a bound that a position may not be added to in 32 bits
 
 MASKS: Final[dict[str, dict[str, Any]]] = {
@@ -177,7 +185,8 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    return [*made, *lists_of_nothing(space), *far_away(space), *many_splits(space), *walks(space)]
+    more = (lists_of_nothing, far_away, many_splits, walks, like_attention, late_first_keys)
+    return [*made, *(row for rows_of in more for row in rows_of(space))]
 
 
 def rounds(space: Space) -> Iterator[Row]:
@@ -241,6 +250,37 @@ def walks(space: Space) -> Iterator[Row]:
         if kernel == walking[0]:
             yield {**two, "tiles": 1, "tail": 1}
             yield {**two, "tiles": 2, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
+
+
+def like_attention(space: Space) -> Iterator[Row]:
+    """Each kernel on data that look like attention, under a scale that is not the usual one and with some statistics
+    not asked for: once where splits without the sink count for little one by one, of the first kernel so many that a
+    CTA merges a row, and once without splits."""
+    others = itertools.cycle(("recency", "twins", "channels"))
+    for number, kernel in enumerate(space.kernels):
+        odd, splits = number % 2, (7, 3)[number % 2] if number else SPLITS_OF_A_CTA
+        extra = {"merge": ("combine", "cluster")[odd]} if "merge" in space.fields else {}
+        plain = {**PLAIN, **extra, "kernel": kernel, "kv": ("separate", "shared")[number // 4 % 2]}
+        scales, asked, outputs, two = ("0.25", "0.02"), ("lse", "none"), ("fp32", "bf16"), number // 2 % 2
+        yield {
+            **plain, "data": "sinkkey", "scale": scales[odd], "statistics": asked[odd], "output": outputs[two],
+            "tiles": max(ROUNDS, splits), "splits": splits, "t": (1, 5)[odd], "heads": (3, 1)[odd],
+        }  # fmt: skip
+        yield {
+            **plain, **dict.fromkeys(extra, "auto"), "data": next(others), "scale": scales[1 - odd],
+            "statistics": asked[1 - odd], "output": outputs[1 - two], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
+        }  # fmt: skip
+
+
+def late_first_keys(space: Space) -> Iterator[Row]:
+    """Rows of one CTA whose first keys are in different tiles, at head_dim 64, where no other row of the suites has a
+    wide window over many queries. Not by sm_90a's kernel of smaller tiles, whose loop is another one."""
+    extra = {"merge": "auto"} if "merge" in space.fields else {}
+    for kernel, made in space.kernels.items():
+        if (made.fields["head_dim"], made.keys) == (64, 128):
+            tiles = 1000 // made.keys + 1
+            yield {**PLAIN, **extra, "kernel": kernel, "t": 64, "tiles": tiles, "tail": 1000 - tiles * made.keys,
+                   "mask": "window300"}  # fmt: skip
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:

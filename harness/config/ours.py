@@ -46,7 +46,8 @@ class Ours:
         )
 
     def gates_for(self, cell: Configuration) -> Gates:
-        """The default ones, or the laxer of those that the configuration's nature calls for."""
+        """The default ones, or the laxer of those that the configuration's nature calls for; none of what it does not
+        ask for."""
         limits = self.gates.thresholds
         if cell.output == "bf16":
             limits = limits.laxer(self.bf16)
@@ -54,7 +55,7 @@ class Ours:
             limits = limits.laxer(self.extreme)
         if cell.data == "steps":
             limits = limits.laxer(self.steps)
-        return replace(self.gates, thresholds=limits)
+        return replace(self.gates, thresholds=limits.without(cell.unmeasured))
 
     def peer_of(self, cell: Cell) -> None:
         """It has configurations of its own alone."""

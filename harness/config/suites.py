@@ -7,7 +7,7 @@ from dataclasses import MISSING
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from fmha.harness.config.model import RandomSuite
 from fmha.harness.config.section import Section, wrong
@@ -22,7 +22,14 @@ Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 def _kind(name: str) -> Any:
     """What a value of a field of Configuration may be."""
-    return Annotated[int, Field(ge=AXES[name].least, lt=2**31)] if KINDS[name] is int else KINDS[name]
+    if KINDS[name] is int:
+        return Annotated[int, Field(ge=AXES[name].least, lt=2**31)]
+    return Annotated[KINDS[name], BeforeValidator(_word)]
+
+
+def _word(value: Any) -> Any:
+    """A choice that looks like a number, as it is named: `scale: [0.25]`."""
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _keys(lists: bool) -> dict[str, Any]:

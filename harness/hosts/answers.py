@@ -7,10 +7,12 @@ Only raw numbers count, and the gates that they are held against are this side's
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -158,18 +160,15 @@ class _Counts(Answer):
     output_hash: Digest
 
 
-def _ranges(name: str, *, of_attention: bool) -> type[Answer]:
-    """The ranges of a Measurement, by the definitions in docs/understand/gates.md. A kernel of one's own does not have
-    what is of attention alone."""
+@functools.cache
+def numbers(of_attention: bool, lacking: tuple[str, ...] = ()) -> type[Answer]:
+    """The ranges of a Measurement, by the definitions in docs/understand/gates.md, of a configuration without the
+    metrics that are `lacking`. A kernel of one's own does not have what is of attention alone."""
     fields: dict[str, Any] = {"bias": (_Bias if of_attention else None, ...)}
     for metric, known in METRICS.items():
-        had = of_attention or not known.of_attention
+        had = metric not in lacking and (of_attention or not known.of_attention)
         fields[metric] = ((Cosine if known.least else Error) if had else None, ...)
-    return create_model(name, __base__=_Counts, **fields)
-
-
-_Numbers = _ranges("_Numbers", of_attention=True)
-_OwnNumbers = _ranges("_OwnNumbers", of_attention=False)
+    return create_model("_Numbers", __base__=_Counts, **fields)
 
 
 class _Resources(Answer):
@@ -404,16 +403,23 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult
     return result
 
 
-def worker_event_of(said: Any, beside: str | None, where: str, bare: Collection[str] = ()) -> Event:
+def worker_event_of(
+    said: Any,
+    beside: str | None,
+    where: str,
+    bare: Collection[str] = (),
+    lacking: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> Event:
     """An event of a worker, with numbers that its measurements can have: of `bare` configurations those of any kernel,
-    of others those of attention."""
+    of others those of attention without what is `lacking`, by configuration."""
     event = _decoded(Event, said, where)
     fields = asdict(event)
     checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
     more = [*(drawn.measurement for drawn in event.noise), *(met.measurement for met in event.met)]
+    ranges = numbers(event.config not in bare, lacking.get(event.config, ()))
     for measurement in (event.measurement, *more):
         if measurement is not None:
-            checked(_OwnNumbers if event.config in bare else _Numbers, asdict(measurement), where)
+            checked(ranges, asdict(measurement), where)
     if event.event == "result" and event.measurement is None:
         _void(where, f"the result of {event.config!r} has no numbers")
     if event.timing is not None:

@@ -31,7 +31,7 @@ from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
-from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.configuration import OURS, Configuration
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 
 CANCEL_SECONDS = 120.0
@@ -103,6 +103,7 @@ class RemoteHost:
         self._kernels = kernels or {}
         self._own = own  # the repository has no fmha: the installed one goes with the run, to judge it there
         self._bare: set[str] = set()  # configurations whose numbers are those of any kernel
+        self._lacking: dict[str, tuple[str, ...]] = {}  # metrics that others do not have
         self._short = False  # configurations were charged with the end of the run
 
     @property
@@ -198,10 +199,12 @@ class RemoteHost:
         self._jobs += 1
         pending = dict.fromkeys(configuration.id for configuration in job.configurations)
         self._bare |= {item.id for item in job.configurations if item.kernel != OURS}
+        ours = (item for item in job.configurations if isinstance(item, Configuration))
+        self._lacking |= {item.id: item.unmeasured for item in ours if item.unmeasured}
         for event in self._next_events():
             if event["kind"] != "event":
                 continue
-            said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._bare)
+            said = self._event_of(event.get("event"))
             self._take_note(event.get("job"), said)
             if event["job"] != self._jobs:
                 continue
@@ -229,11 +232,14 @@ class RemoteHost:
         self._side.close()
         for event in self._next_events():
             if event["kind"] == "event":
-                said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._bare)
+                said = self._event_of(event.get("event"))
                 self._take_note(event.get("job"), said)
         self.leave()
         if self._status().state != "done" and not self._short:
             raise self._ended()
+
+    def _event_of(self, said: Any) -> Event:
+        return answers.worker_event_of(said, self._beside, self._where(), self._bare, self._lacking)
 
     def _follow(
         self,

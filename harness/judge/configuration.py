@@ -17,8 +17,10 @@ Layout = Literal["bshd", "bhsd", "fused"]
 Packed = Literal["none", "q", "k", "both"]
 Indices = Literal["valid", "holes", "invalid"]
 Sink = Literal["none", "finite", "mixed"]
-Data = Literal["normal", "extreme", "steps", "carried", "onesign"]
+Data = Literal["normal", "extreme", "steps", "carried", "onesign", "sinkkey", "recency", "twins", "channels"]
+Scale = Literal["root", "0.02", "0.25"]
 Output = Literal["unnormalised", "fp32", "bf16"]
+Statistics = Literal["all", "lse", "none"]
 PathChoice = Literal["auto", "tmem", "smem"]
 MergeChoice = Literal["auto", "cluster", "combine", "balanced"]
 
@@ -27,7 +29,14 @@ UNLIMITED: Final = -1  # left, right
 MOST: Final = 2**31 - 1  # of a number: what an int32 of the kernels' parameters holds
 MOST_ENTRIES: Final = 65535  # of a batch: a grid's z
 LEAST_COST: Final = 100_000  # what the smallest configuration costs as well
+# Which numbers of a row are stored, in the order in which fmha.attention's results have them.
+STORED: Final[Mapping[Statistics, tuple[str, ...]]] = {
+    "all": ("row_max", "row_sum", "lse"),
+    "lse": ("lse",),
+    "none": (),
+}
 PAGE_SIZES: Final = (16, 32, 64, 128, 256)
+OF_ONE_HEAD: Final = ("steps", "carried", "onesign")  # data that are made of one K/V head, and of queries of one number
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
 
 
@@ -158,9 +167,27 @@ class Configuration:
             "data",
         ),
     )
+    scale: Scale = field(
+        default="root",
+        metadata=_axis(
+            "what multiplies q.k: 1 / sqrt(head_dim), or that number",
+            "scale-",
+            "scale",
+            drawn=("root", "root", "root", "0.02", "0.25"),
+        ),
+    )
     output: Output = field(
         default="unnormalised",
         metadata=_axis("the last two are normalised in the kernel", "out-", "out", drawn=typing.get_args(Output)),
+    )
+    statistics: Statistics = field(
+        default="all",
+        metadata=_axis(
+            "what is asked for beside O: row max, row sum and LSE; LSE alone; nothing. All of it with un-normalised O",
+            "stats-",
+            "stats",
+            drawn=("all", "all", "all", "lse", "none"),
+        ),
     )
     splits: int = field(default=1, metadata=_axis("CTAs that share the keys of a row", "splits", "splits", least=1))
     p_path: PathChoice = field(
@@ -256,6 +283,16 @@ class Configuration:
         keys = self.s_k + self.topk
         heads = self.batch * self.heads
         return float(heads * (self.t * (keys + self.head_dim) + keys * self.head_dim) + LEAST_COST)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The statistics that are asked for, by FmhaParams' names."""
+        return STORED[self.statistics]
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """The metrics of statistics that are not asked for."""
+        return tuple(f"{name}_error" for name in STORED["all"] if name not in self.stored)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -377,6 +414,10 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "merge", "must not be balanced with topk or before"
     if item.merge == "balanced" and item.splits < item.kv_heads:
         return "splits", f"must be at least kv_heads, {item.kv_heads}, with merge balanced; it is {item.splits}"
+    if item.scale != "root" and item.data in ("extreme", "onesign"):
+        return "scale", f"must be root for data {item.data}, whose logits are large already"
+    if item.statistics != "all" and item.output == "unnormalised":
+        return "statistics", "must be all with output unnormalised, which is relative to the row maximum"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
         return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
     return None
@@ -387,7 +428,7 @@ def _layout_fault(item: Configuration) -> tuple[str, str] | None:
         return "kv_heads", f"must divide heads, {item.heads}; it is {item.kv_heads}"
     if item.kv_heads * item.batch > MOST_ENTRIES:
         return "kv_heads", f"makes {item.kv_heads * item.batch} planes; at most {MOST_ENTRIES} are launched"
-    if item.kv_heads > 1 and item.data not in ("normal", "extreme"):
+    if item.kv_heads > 1 and item.data in OF_ONE_HEAD:
         return "kv_heads", f"must be 1 for data {item.data}"
     if item.by_head and item.topk:
         return "topk", "must be 0 with several K/V heads, in layout fused, with pages and with packed sequences"
@@ -397,7 +438,7 @@ def _layout_fault(item: Configuration) -> tuple[str, str] | None:
         return "packed", f"must be none or q with pages, not {item.packed}"
     if item.q_lens != "full" and item.packed not in ("q", "both"):
         return "q_lens", f"must be full unless queries are packed; it is {item.q_lens}"
-    if item.q_lens != "full" and item.data not in ("normal", "extreme"):
+    if item.q_lens != "full" and item.data in OF_ONE_HEAD:
         return "q_lens", f"must be full for data {item.data}"
     if (item.by_head or item.layout != "bshd") and item.before:
         return "before", "is for one K/V head in layout bshd"

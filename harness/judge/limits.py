@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,11 @@ class Thresholds:
         """Of each limit, the one that more passes."""
         pairs = {name: (limit, other.limits[name]) for name, limit in self.limits.items()}
         return Thresholds({name: min(pair) if METRICS[name].least else max(pair) for name, pair in pairs.items()})
+
+    def without(self, names: Iterable[str]) -> Thresholds:
+        """Those of a configuration that does not have these metrics."""
+        left_out = frozenset(names)
+        return Thresholds({name: limit for name, limit in self.limits.items() if name not in left_out})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import Device, DeviceError, LoadedModule, Roomy
 from fmha.harness.contract.protocol import Variant
-from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.configuration import STORED, Configuration
 from fmha.harness.judge.oracle.inputs import Inputs, poison
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.kernel_side.choice import Balance
@@ -20,10 +20,9 @@ from fmha.harness.kernel_side.variants import merges_in_cluster
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.scatter import query_lengths, scattered, scattered_call, unpacked
 
+STATISTICS: Final = STORED["all"]
 # What a launch may write, by FmhaParams' names: outputs, what it leaves to the next one, and a count.
-WRITTEN: Final = frozenset(
-    ("o", "row_max", "row_sum", "lse", "partial_o", "partial_max", "partial_sum", "shares", "drawn")
-)
+WRITTEN: Final = frozenset(("o", *STATISTICS, "partial_o", "partial_max", "partial_sum", "shares", "drawn"))
 
 
 class CountLeftError(Exception):
@@ -41,7 +40,8 @@ def run_attention(
     """Runs `variant` over a configuration's `inputs`."""
     call = call_of(configuration, inputs, variant.arch)
     others = scattered(configuration, inputs)
-    return run_call(device, module, variant, call, inputs, launcher, configuration.before, others)
+    stored = configuration.stored
+    return run_call(device, module, variant, call, inputs, launcher, configuration.before, others, stored)
 
 
 def run_call(
@@ -53,8 +53,10 @@ def run_call(
     launcher: Launcher = launch_attention,
     before: int = 0,
     others: Mapping[str, NDArray[Any]] | None = None,
+    stored: Sequence[str] = STATISTICS,
 ) -> Outputs:
-    """Runs `variant` over `inputs`; every element of every output holds poison before the launch.
+    """Runs `variant` over `inputs`; every element of every output holds poison before the launch. Of the statistics
+    those that are `stored` have memory, and the others are null.
 
     `inputs` and outputs are those of the call's batch entries from the `before`th on. A device that can leaves the
     others out, and has no memory for them: a tensor may be larger than any memory. `others` are arrays in the place of
@@ -62,9 +64,9 @@ def run_call(
     """
     rows = (call.batch - before, *call.rows[1:]) if call.total_q is None else call.rows
     if not before:
-        addresses = place(device, call, inputs, others)
+        addresses = place(device, call, inputs, others, stored)
     elif isinstance(device, Roomy):
-        addresses = _place_behind(device, call, inputs, before)
+        addresses = _place_behind(device, call, inputs, before, stored)
         device.first_plane = before
     else:
         raise DeviceError(f"device {device.name} cannot have a tensor's end alone")
@@ -80,17 +82,20 @@ def run_call(
         values = device.download(start, nbytes).view(dtype).reshape(shape)
         return values if call.total_q is None else unpacked(values, query_lengths(inputs), call.t, missing)
 
-    return Outputs(
-        read("o", (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
-        read("row_max", rows, np.float32, -np.inf),
-        read("row_sum", rows, np.float32),
-        read("lse", rows, np.float32, -np.inf),
-        report,
-    )
+    o = read("o", (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32)
+    missing = {"row_max": -np.inf, "row_sum": 0.0, "lse": -np.inf}  # of a query that an entry does not have
+    statistics = {
+        name: read(name, rows, np.float32, value) if name in stored else None for name, value in missing.items()
+    }
+    return Outputs(o, **statistics, report=report)
 
 
 def place(
-    device: Device, call: Call, inputs: Inputs, others: Mapping[str, NDArray[Any]] | None = None
+    device: Device,
+    call: Call,
+    inputs: Inputs,
+    others: Mapping[str, NDArray[Any]] | None = None,
+    stored: Sequence[str] = STATISTICS,
 ) -> dict[str, int]:
     """Device addresses of `inputs`, of `others` in their place and beside them, of poisoned outputs and partial results
     and of a count that is 0, by FmhaParams' names."""
@@ -100,7 +105,7 @@ def place(
         for name, array in (operands(inputs) | dict(others or {})).items()
         if array.size
     }
-    for name, array in _poisoned(call, call.rows).items():
+    for name, array in _poisoned(call, call.rows, stored).items():
         addresses[name] = _upload(device, name, array)
     for name, count in call.partial_elements.items():
         addresses[name] = _upload(device, name, np.full(count, POISON, np.uint32))
@@ -108,11 +113,11 @@ def place(
     return addresses
 
 
-def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dict[str, int]:
+def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int, stored: Sequence[str]) -> dict[str, int]:
     """`place`, with so many batch entries before those that are there; in every split, of partial results. Without a
     count: CTAs that draw row tiles would come to those that are not there."""
     entries = call.batch - before
-    arrays = dict(operands(inputs)) | _poisoned(call, (entries, *call.rows[1:]))
+    arrays = dict(operands(inputs)) | _poisoned(call, (entries, *call.rows[1:]), stored)
     sink = {"sink": arrays.pop("sink")} if "sink" in arrays else {}  # a value a head: the batch has one
     addresses = {name: _upload(device, name, array) for name, array in sink.items()}
     for name, array in arrays.items():
@@ -208,10 +213,10 @@ def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
     return address
 
 
-def _poisoned(call: Call, rows: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+def _poisoned(call: Call, rows: tuple[int, ...], stored: Sequence[str]) -> dict[str, NDArray[Any]]:
     """What outputs of `rows`, as Call has them, hold before a launch."""
     o = (*rows, call.head_dim)
     found: dict[str, NDArray[Any]] = {
         "o": np.full(o, POISON_BF16, np.uint16) if call.output_bf16 else np.full(o, POISON, np.uint32)
     }
-    return found | {name: np.full(rows, POISON, np.uint32) for name in ("row_max", "row_sum", "lse")}
+    return found | {name: np.full(rows, POISON, np.uint32) for name in stored}

@@ -58,7 +58,7 @@ def time_beside(
     def work(module: LoadedModule, built: BuildResult) -> Work:
         if not places:  # both over the same memory
             call = call_of(configuration, inputs, build.variant.arch)
-            places.append((call, place(device, call, inputs, scattered(configuration, inputs))))
+            places.append((call, place(device, call, inputs, scattered(configuration, inputs), configuration.stored)))
         call, addresses = places[0]
         how = launcher if built is build else launch_attention
         return lambda: how(device, module, built.variant, call, addresses)
@@ -78,7 +78,7 @@ def time_ours(
 
     def work(module: LoadedModule) -> Work:
         call = call_of(configuration, inputs, build.variant.arch)
-        addresses = place(device, call, inputs, scattered(configuration, inputs))
+        addresses = place(device, call, inputs, scattered(configuration, inputs), configuration.stored)
         return lambda: launcher(device, module, build.variant, call, addresses)
 
     return time_build(device, build, work)

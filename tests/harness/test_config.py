@@ -218,10 +218,28 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     assert matrix.thresholds_for(extreme) == ours.extreme
     assert matrix.thresholds_for(replace(plain, data="steps")) == ours.steps
     assert matrix.thresholds_for(replace(plain, data="onesign")) == ours.gates.thresholds
+    for statistics in ("all", "lse", "none"):
+        asked = replace(bf16, statistics=statistics)
+        limits = ours.bf16.limits
+        assert matrix.thresholds_for(asked).limits == {
+            name: limits[name] for name in limits if name not in asked.unmeasured
+        }
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
     assert both.limits["lse_error"] == ours.extreme.limits["lse_error"]
     assert both.limits["max_error"] == max(ours.bf16.limits["max_error"], ours.extreme.limits["max_error"])
     assert both.limits["cosine"] == min(ours.bf16.limits["cosine"], ours.extreme.limits["cosine"])
+
+
+def test_a_scale_is_written_as_the_number_it_is(text: str) -> None:
+    head = "suites:\n"
+    mine = "  mine:\n    axes: {head_dim: [64], t: [1], s_k: [9], scale: [root, 0.02, 0.25]}\n"
+    matrix = interpret(text.replace(head, head + mine, 1), "matrix.yaml", "0" * 64)
+    assert [item.id for item in matrix.suites["mine"]] == [
+        "hd64_t1_sk9", "hd64_t1_sk9_scale-0.02", "hd64_t1_sk9_scale-0.25",
+    ]  # fmt: skip
+    (problem,) = problems(text.replace(head, head + mine.replace("0.25", "0.3"), 1))
+    assert "0.3" in problem
+    assert "0.25" in problem
 
 
 def test_a_metric_s_limit_is_its_own_unless_the_file_has_another(text: str) -> None:

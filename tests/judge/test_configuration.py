@@ -58,6 +58,8 @@ def test_a_field_that_says_what_is_drawn_changes_nothing_else_of_what_is_drawn(m
         ({"output": "bf16", "splits": 4, "p_path": "smem"}, "hd64_t32_sk384_out-bf16_splits4_p-smem"),
         ({"heads": 8, "kv_heads": 2, "layout": "fused"}, "hd64_t32_sk384_h8_kvh2_layout-fused"),
         ({"page_size": 16, "q_lens": "ragged", "packed": "q"}, "hd64_t32_sk384_qlens-ragged_page16_packed-q"),
+        ({"data": "sinkkey", "scale": "0.25"}, "hd64_t32_sk384_data-sinkkey_scale-0.25"),
+        ({"scale": "0.02", "output": "bf16", "statistics": "lse"}, "hd64_t32_sk384_scale-0.02_out-bf16_stats-lse"),
         ({"batch": 2, "p_path": "smem", "before": 65533}, "hd64_t32_sk384_b2_p-smem_before65533"),
     ],
 )
@@ -89,6 +91,9 @@ def test_names_are_stable(changes, name):
         ("hd64_t32_sk384_page16_packed-both", "packed: must be none or q with pages, not both"),
         ("hd64_t32_sk384_qlens-ragged_packed-k", "q_lens: must be full unless queries are packed; it is ragged"),
         ("hd64_t32_sk384_qlens-ragged_data-steps_packed-q", "q_lens: must be full for data steps"),
+        ("hd64_t32_sk384_scale-0.3", "'scale-0.3' is no part"),
+        ("hd64_t32_sk384_data-onesign_scale-0.25", "scale: must be root for data onesign"),
+        ("hd64_t32_sk384_stats-lse", "statistics: must be all with output unnormalised"),
         ("hd64_t32_sk384_packed-k_before9", "before: is for one K/V head in layout bshd"),
         ("hd64_t32_sk384_layout-bhsd_before9", "before: is for one K/V head in layout bshd"),
         ("hd64_t32_sk384_out-bf16_splits2_before9", "before: is not for splits of output bf16"),

@@ -1,5 +1,6 @@
 import dataclasses
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ RAGGED = Configuration(64, 6, 200, batch=5, kv_lens="ragged", topk=20, s_sparse=
 
 def test_a_problem_s_inputs_do_not_depend_on_how_it_is_run():
     first = digest(make_inputs(0, CONFIGURATION))
-    for changes in ({"splits": 3}, {"output": "bf16"}, {"p_path": "smem"}):
+    for changes in ({"splits": 3}, {"output": "bf16"}, {"p_path": "smem"}, {"output": "fp32", "statistics": "lse"}):
         assert digest(make_inputs(0, dataclasses.replace(CONFIGURATION, **changes))) == first
 
 
@@ -108,6 +109,75 @@ def test_extreme_logits_span_nine_decades():
     peaks = np.abs(logits).max(axis=1)
     assert peaks.min() < 1e-4
     assert peaks.max() > 1e3
+
+
+def logits_of(inputs, entry=0):
+    """[t * heads, s_k] of a batch entry of one K/V head, in natural-log units."""
+    head_dim = inputs.q.shape[-1]
+    return inputs.scale * from_bf16(inputs.q[entry]).reshape(-1, head_dim) @ from_bf16(inputs.k[entry]).T
+
+
+@pytest.mark.parametrize("scale", ["root", "0.02"])
+def test_an_early_key_is_a_sink_and_the_rest_small_one_by_one(scale):
+    inputs = make_inputs(0, Configuration(128, 4, 2048, batch=3, heads=2, data="sinkkey", scale=scale))
+    for entry in range(3):
+        weights = np.exp(logits_of(inputs, entry))
+        sinks = set(weights.argmax(axis=1))
+        assert len(sinks) == 1
+        (sink,) = sinks
+        assert sink < 4
+        others = np.delete(weights, sink, axis=1)
+        assert (others.max(axis=1) < 1e-3 * weights[:, sink]).all()
+        assert (others.sum(axis=1) > 0.015 * weights[:, sink]).all()
+        lengths = np.linalg.norm(from_bf16(inputs.v[entry]), axis=1)
+        assert lengths[sink] < 0.05 * np.delete(lengths, sink).min()
+
+
+def test_without_dense_keys_the_sink_is_a_row_of_lists():
+    inputs = make_inputs(0, Configuration(64, 3, 0, topk=40, s_sparse=40, data="sinkkey"))
+    rows = from_bf16(inputs.sparse.k[0])
+    weights = np.exp(inputs.scale * from_bf16(inputs.q).reshape(-1, 64) @ rows.T)
+    assert (weights.argmax(axis=1) == 0).all()
+
+
+def test_recent_keys_count_more():
+    inputs = make_inputs(0, Configuration(64, 8, 1024, heads=4, data="recency"))
+    means = logits_of(inputs).reshape(32, 8, 128).mean(axis=2)
+    paces = means[:, -1] - means[:, 0]
+    assert (np.diff(means, axis=1) > -0.5).all()
+    assert paces.min() < 3
+    assert paces.max() > 15
+
+
+def test_twins_lie_close_by_and_apart_from_other_blocks():
+    keys = from_bf16(make_inputs(0, Configuration(64, 1, 256, data="twins")).k[0]).reshape(16, 16, 64)
+    within = np.linalg.norm(keys - keys.mean(axis=1, keepdims=True), axis=2)
+    centres = keys.mean(axis=1)
+    between = np.linalg.norm(centres[:, None] - centres[None], axis=2)[~np.eye(16, dtype=bool)]
+    assert within.min() > 0.1
+    assert within.max() < 0.1 * between.min()
+    assert len(np.unique(keys.reshape(256, 64), axis=0)) == 256
+
+
+def test_a_few_channels_are_large_over_the_whole_sequence():
+    keys = from_bf16(make_inputs(0, Configuration(128, 1, 300, batch=2, data="channels")).k)
+    means = np.abs(keys.mean(axis=(0, 1)))
+    assert np.count_nonzero(means > 10) == 4
+    assert np.count_nonzero(means < 0.5) == 124
+
+
+@pytest.mark.parametrize("data", ["sinkkey", "recency", "twins", "channels"])
+def test_what_looks_like_attention_has_several_heads_and_packed_queries(data):
+    inputs = make_inputs(
+        0, Configuration(64, 5, 90, batch=3, heads=4, kv_heads=2, packed="q", q_lens="ragged", data=data)
+    )
+    assert inputs.k.shape == (3, 90, 2, 64)
+    assert np.isfinite(from_bf16(inputs.q)).all()
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("root", 1 / math.sqrt(128)), ("0.02", 0.02), ("0.25", 0.25)])
+def test_the_scale_is_what_a_configuration_asks_for(asked, expected):
+    assert make_inputs(0, Configuration(128, 1, 9, scale=asked)).scale == float(np.float32(expected))
 
 
 def test_a_mixed_sink_has_both_infinities():

@@ -56,6 +56,33 @@ def test_o_is_divided_by_the_kernel_s_own_row_sum():
     assert measured.row_sum_error == pytest.approx(0.5, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("statistics", "there"),
+    [("all", {"lse_error", "row_max_error", "row_sum_error"}), ("lse", {"lse_error"}), ("none", set())],
+)
+def test_what_was_not_asked_for_has_no_number_and_counts_as_no_fault(statistics, there):
+    configuration = dataclasses.replace(CONFIGURATION, output="fp32", statistics=statistics)
+    o = REFERENCE.o.astype(np.float32)
+    every = outputs_of(REFERENCE, o=o)
+    left_out = {name: None for name in ("row_max", "row_sum", "lse") if name not in configuration.stored}
+    measured = measure(configuration, outputs_of(REFERENCE, o=o, **left_out), REFERENCE)
+    known = {name for name in ("lse_error", "row_max_error", "row_sum_error") if getattr(measured, name) is not None}
+    assert known == there
+    assert set(configuration.unmeasured) == {"lse_error", "row_max_error", "row_sum_error"} - there
+    assert (measured.nonfinite_mismatches, measured.unwritten) == (0, 0)
+    assert (measured.output_hash == measure(configuration, every, REFERENCE).output_hash) == (statistics == "all")
+    assert (measured.bias.lse_mean == 0.0) == (statistics == "none")
+
+
+def test_lse_that_was_asked_for_alone_and_not_written_is_seen():
+    configuration = dataclasses.replace(CONFIGURATION, output="fp32", statistics="lse")
+    lse = np.full(REFERENCE.lse.shape, POISON, np.uint32).view(np.float32)
+    outputs = outputs_of(REFERENCE, o=REFERENCE.o.astype(np.float32), row_max=None, row_sum=None, lse=lse)
+    measured = measure(configuration, outputs, REFERENCE)
+    assert (measured.unwritten, measured.nonfinite_mismatches) == (8, 8)
+    assert math.isnan(measured.lse_error)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_one_nonfinite_element_agrees_with_nothing(value):
     o = REFERENCE.o_unnormalised.astype(np.float32)

@@ -49,6 +49,18 @@ def test_a_run_is_followed_judged_and_archived(client: Client):
     assert "PASS 2 of 2" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_what_is_not_asked_for_has_no_number_from_elsewhere(client: Client):
+    asked = [f"hd64_t1_sk128_out-fp32_stats-{statistics}" for statistics in ("lse", "none")]
+    done = client.run("run-matrix", "--host", "real", *(word for name in asked for word in ("--case", name)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = client.records()
+    metrics = {item["id"]: item["metrics"] for item in record["configurations"]}
+    assert [metrics[name]["lse_error"] is None for name in asked] == [False, True]
+    assert all(metrics[name][error] is None for name in asked for error in ("row_max_error", "row_sum_error"))
+
+
 def test_a_detached_run_is_attached_to_and_archived_exactly_once(client: Client):
     with client.server.hold("t32"):
         run = client.detached()

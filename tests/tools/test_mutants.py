@@ -317,6 +317,30 @@ IN_FEW_PLACES = {
     "LSE + 3e-5 at 256": ("lse-larger", "hd256_t32_sk384", "gate", "lse_bias"),
     "one lane fences P": ("proxy-fence-one-lane", "hd512_t1_sk128", "hazard", "lane-alone"),
     "nobody waits for an arrival": ("commit-nobody-waits-for", "hd64_t1_sk128", "hazard", "exit-with-work-in-flight"),
+    "O without the splits that count for little one by one": (
+        "combine-small-parts",
+        "hd64_t1_sk2688_h3_data-sinkkey_scale-0.25_out-fp32_stats-lse_splits21_p-tmem",
+        "gate",
+        "relative_l2",
+    ),
+    "a scale that nobody reads": (
+        "scale-ignored",
+        "hd64_t33_sk385_causal_data-recency_scale-0.02_out-bf16_stats-none_p-tmem",
+        "gate",
+        "cosine",
+    ),
+    "LSE alone is not stored": (
+        "lse-with-the-maximum",
+        "hd64_t1_sk2688_h3_data-sinkkey_scale-0.25_out-fp32_stats-lse_splits21_p-tmem",
+        "gate",
+        "unwritten",
+    ),
+    "on sm_90a first keys behind the first tile set no room": (
+        "sm90-own-anchors-late-room",
+        "hd64_t64_sk1000_window300",
+        "gate",
+        "cosine",
+    ),
     "on sm_90a the lists of batch entry 0 for all": (
         "sm90-list-batch-rows",
         "hd64_t1_sk293_b3_h4_window1_top200_of67_toplens-ragged_data-carried_splits40",

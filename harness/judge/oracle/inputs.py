@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.judge.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets
+from fmha.harness.judge.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets, Scale
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.kinds import Drawn, reshape
 
@@ -80,7 +80,7 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     q_lens = _lengths(generator, item.q_lens, (item.batch,), item.t)
     if q_lens is not None and not q_lens.any():
         q_lens[-1] = 1  # a call without a query is none
-    scale = softmax_scale(item.head_dim)
+    scale = softmax_scale(item.head_dim, item.scale)
     if item.data == "extreme":
         q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
     elif item.data != "normal":
@@ -98,9 +98,9 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     return Inputs(round_to_bf16(q), k_bits, v_bits, scale, *item.bounds, kv_lens, offsets, sparse, sink, q_lens)
 
 
-def softmax_scale(head_dim: int) -> float:
-    """1 / sqrt(head_dim) as the float32 that the kernel is given, so that the reference uses the same number."""
-    return float(np.float32(1.0 / math.sqrt(head_dim)))
+def softmax_scale(head_dim: int, asked: Scale = "root") -> float:
+    """What multiplies q.k, as the float32 that the kernel is given, so that the reference uses the same number."""
+    return float(np.float32(1.0 / math.sqrt(head_dim) if asked == "root" else asked))
 
 
 def _key_values(

@@ -9,10 +9,20 @@ and stay within what rounding costs.
 - *carried*: each row has one key that outweighs all others together. It stands at an edge of what the row sees, on
   either side of it, or anywhere.
 - *onesign*: queries, keys and values of one sign, so that nothing cancels; queries of odd batch entries of the other.
+
+The others look like attention in a model. What N(0, 1) spreads evenly over the keys lies on few of them there, and what
+is left is many parts that are small one by one.
+
+- *sinkkey*: an early key, whose value is small, has a logit far above those of all others, which are near 0.
+- *recency*: logits fall off with the distance from the last key, at a pace of the row's.
+- *twins*: blocks of keys that are nearly the same.
+- *channels*: a few channels of the keys are large, with one sign over the whole sequence.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,12 +42,28 @@ BASE: Final = (0.0, 0.0, -120.0, 40.0)
 EDGE: Final = 64  # steps stand at multiples of this half the time: where tiles may begin
 CARRIED: Final = 16.0  # the logit of the key that carries a row; exp(16) outweighs thousands of others
 
+# Logits of the key that is a sink. exp(-8.6) and exp(-11.4) are the middle of an octave: the P of all other keys, which
+# are near one another, would else lie where bf16 is coarsest together. What a split without the sink counts for is then
+# 5e-4 or 3e-5 at most, and a thousand such keys together have a fifth of the row or a hundredth.
+SINK_LOGITS: Final = (8.6, 11.4)
+SINK_PLACES: Final = 4  # it is one of so many first keys
+SINK_VALUE: Final = 2.0**-6  # what its value and its key are of others': else its value were most of O
+SINK_MARK: Final = 2.0**-3  # the element by which its key is known: where V is K, an element of its value
+NOISE: Final = 0.3  # deviation of the other logits, natural-log units
+FALLS: Final = (2.0, 8.0, 24.0)  # natural-log units from the last key to the first
+TWINS: Final = 16  # keys of a block
+APART: Final = 2.0**-5  # how far they lie apart, beside 1: P of one block is several neighbours among bf16
+CHANNELS: Final = 32  # elements of head_dim for each channel that is large
+LARGE: Final = 12.0  # mean of such a channel
+WIDE: Final = 4.0  # its deviation
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], v None when V is K; kv_lens and query_offsets
-    [batch] or None; of the sparse branch, None without one, k and v [batch, s_sparse, head_dim], indices
-    [batch, t, topk] and lens [batch, t] or None for topk."""
+    """q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], or of several K/V heads [batch, s_k, kv_heads,
+    head_dim] for kinds that OF_ONE_HEAD does not name, v None when V is K; kv_lens and query_offsets [batch] or None;
+    of the sparse branch, None without one, k and v [batch, s_sparse, head_dim], indices [batch, t, topk] and lens
+    [batch, t] or None for topk."""
 
     q: Array
     k: Array
@@ -52,7 +78,7 @@ class Drawn:
 
 def reshape(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
     """Makes standard normal tensors into data of the configuration's kind, which is one of this module's."""
-    {"steps": _steps, "carried": _carried, "onesign": _one_sign}[item.data](generator, item, scale, drawn)
+    _KINDS[item.data](generator, item, scale, drawn)
 
 
 def _steps(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
@@ -114,3 +140,68 @@ def _one_sign(generator: np.random.Generator, item: Configuration, scale: float,
         if array is not None:
             np.abs(array, out=array)
     drawn.q[1::2] *= -1.0
+
+
+def _sink_key(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """The last element of a key says whether it is a sink, that of a query how much of one. Without dense keys it is
+    the first row that lists may name."""
+    _calm(item, scale, drawn.q, NOISE)
+    drawn.q[..., -1] = generator.choice(SINK_LOGITS, drawn.q.shape[:-1]) / (scale * SINK_MARK)
+    for keys in _keys_of(drawn):
+        keys[..., -1] = 0.0
+    first, first_values = (drawn.k, drawn.v) if item.s_k else (drawn.sparse_k, drawn.sparse_v)
+    if first is None or not first.shape[1]:
+        return
+    for entry in range(item.batch):
+        place = int(generator.integers(min(SINK_PLACES, first.shape[1]))) if item.s_k else 0
+        first[entry, place] *= SINK_VALUE
+        first[entry, place, ..., -1] = SINK_MARK
+        if first_values is not None:
+            first_values[entry, place] *= SINK_VALUE
+
+
+def _recency(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """The last element of a key is its distance from the last key; a row of lists has one of its own."""
+    _calm(item, scale, drawn.q, 1.0)
+    drawn.q[..., -1] = generator.choice(FALLS, drawn.q.shape[:-1]) / scale
+    distances = np.arange(item.s_k)[::-1] / max(1, item.s_k)
+    drawn.k[..., -1] = -distances.reshape(-1, *(1 for _ in drawn.k.shape[2:-1]))
+    if drawn.sparse_k is not None:
+        drawn.sparse_k[..., -1] = -generator.random(drawn.sparse_k.shape[:-1])
+
+
+def _twins(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """Every key of a block is the block's first one and a little of what it was."""
+    for keys in _keys_of(drawn):
+        keys[...] = keys[:, np.arange(keys.shape[1]) // TWINS * TWINS] + APART * keys
+
+
+def _channels(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """Which channels are large, and their signs, are of the whole problem, as they are of a layer."""
+    count = max(1, item.head_dim // CHANNELS)
+    large = generator.choice(item.head_dim, count, replace=False)
+    means = LARGE * generator.choice((-1.0, 1.0), count)
+    for keys in _keys_of(drawn):
+        keys[..., large] = means + WIDE * keys[..., large]
+
+
+def _calm(item: Configuration, scale: float, q: Array, deviation: float) -> None:
+    """Makes `deviation` that of the logits with standard normal keys, whatever the scale."""
+    q *= deviation / (scale * math.sqrt(item.head_dim))
+
+
+def _keys_of(drawn: Drawn) -> Iterator[Array]:
+    yield drawn.k
+    if drawn.sparse_k is not None:
+        yield drawn.sparse_k
+
+
+_KINDS: Final[Mapping[str, Callable[[np.random.Generator, Configuration, float, Drawn], None]]] = {
+    "steps": _steps,
+    "carried": _carried,
+    "onesign": _one_sign,
+    "sinkkey": _sink_key,
+    "recency": _recency,
+    "twins": _twins,
+    "channels": _channels,
+}

@@ -20,6 +20,7 @@ from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference
 
 Array = NDArray[np.float64]
+Statistic = NDArray[np.float32] | None
 LEAST_SQUARE: Final = 1e-280  # of a sum of squares, below which they lose bits
 
 
@@ -30,21 +31,31 @@ def measure(configuration: Configuration, outputs: Outputs, reference: Reference
         o, o_reference = _told_apart(*compared(configuration, outputs, reference), factors)
         off = o - o_reference
         visible = reference.row_sum > 0
-        row_sum = outputs.row_sum.astype(np.float64)
-        # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
-        row_sum_error = np.where(visible, row_sum / np.where(visible, reference.row_sum, 1.0) - 1.0, row_sum)
         return Measurement(
             cosine=cosine(o, o_reference),
             relative_l2=ratio(float(np.linalg.norm(off)), float(np.linalg.norm(o_reference))),
             max_error=ratio(peak(off), peak(o_reference)),
-            lse_error=peak((outputs.lse.astype(np.float64) - reference.lse)[visible]),
-            row_max_error=peak((outputs.row_max.astype(np.float64) - reference.row_max)[visible]),
-            row_sum_error=peak(row_sum_error),
+            lse_error=_error(outputs.lse, reference.lse, visible),
+            row_max_error=_error(outputs.row_max, reference.row_max, visible),
+            row_sum_error=_row_sum_error(outputs.row_sum, reference.row_sum, visible),
             nonfinite_mismatches=_nonfinite_mismatches(configuration, outputs, reference),
             unwritten=sum(_poisoned(array) for array in _arrays(outputs)),
             output_hash=output_hash(outputs),
             bias=bias(configuration, outputs, reference, o, o_reference),
         )
+
+
+def _error(values: Statistic, wanted: Array, visible: NDArray[np.bool_]) -> float | None:
+    """The largest over the rows that see a key; None for what was not asked for. So for `_row_sum_error`."""
+    return None if values is None else peak((values.astype(np.float64) - wanted)[visible])
+
+
+def _row_sum_error(values: Statistic, wanted: Array, visible: NDArray[np.bool_]) -> float | None:
+    if values is None:
+        return None
+    row_sum = values.astype(np.float64)
+    # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
+    return peak(np.where(visible, row_sum / np.where(visible, wanted, 1.0) - 1.0, row_sum))
 
 
 def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
@@ -78,6 +89,7 @@ def compared(configuration: Configuration, outputs: Outputs, reference: Referenc
     if configuration.output != "unnormalised":
         return o, reference.o
     visible = reference.row_sum > 0
+    assert outputs.row_sum is not None, "un-normalised output is asked for with all statistics"
     divisor = np.where(visible, outputs.row_sum.astype(np.float64), 1.0)[..., np.newaxis]
     wanted = np.where(visible, reference.row_sum, 1.0)[..., np.newaxis]
     return o / divisor, reference.o_unnormalised / wanted
@@ -99,7 +111,7 @@ def _told_apart(o: Array, wanted: Array, factors: Array) -> tuple[Array, Array]:
 
 
 def output_hash(outputs: Outputs) -> str:
-    """sha256 over the bytes of o, row_max, row_sum and lse, in this order."""
+    """sha256 over the bytes of o, row_max, row_sum and lse, in this order, as far as they were asked for."""
     digest = hashlib.sha256()
     for array in _arrays(outputs):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -107,7 +119,8 @@ def output_hash(outputs: Outputs) -> str:
 
 
 def _arrays(outputs: Outputs) -> tuple[NDArray[Any], ...]:
-    return outputs.o, outputs.row_max, outputs.row_sum, outputs.lse
+    arrays = outputs.o, outputs.row_max, outputs.row_sum, outputs.lse
+    return tuple(array for array in arrays if array is not None)
 
 
 def _poisoned(array: NDArray[Any]) -> int:
@@ -139,12 +152,12 @@ def peak(values: Array) -> float:
 
 
 def _nonfinite_mismatches(configuration: Configuration, outputs: Outputs, reference: Reference) -> int:
-    """Elements of all four outputs whose class (finite, +inf, -inf, NaN) is not the reference's."""
+    """Elements of all outputs that were asked for, whose class (finite, +inf, -inf, NaN) is not the reference's."""
     o = reference.o_unnormalised if configuration.output == "unnormalised" else reference.o
     expected = (o, reference.row_max, reference.row_sum, reference.lse)
     written = (outputs.o_values, outputs.row_max, outputs.row_sum, outputs.lse)
-    pairs: Iterator[tuple[NDArray[Any], Array]] = zip(written, expected, strict=True)
-    return sum(int(np.count_nonzero(classes(array) != classes(wanted))) for array, wanted in pairs)
+    pairs: Iterator[tuple[NDArray[Any] | None, Array]] = zip(written, expected, strict=True)
+    return sum(int(np.count_nonzero(classes(array) != classes(wanted))) for array, wanted in pairs if array is not None)
 
 
 def classes(values: NDArray[Any]) -> NDArray[np.int8]:

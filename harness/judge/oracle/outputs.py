@@ -17,12 +17,13 @@ POISON_BF16: Final = 0x7FED
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the device left: o [batch, t, heads, head_dim] float32, or bf16 bits; the rest [batch, t, heads] float32."""
+    """What the device left: o [batch, t, heads, head_dim] float32, or bf16 bits; the rest [batch, t, heads] float32,
+    None for what was not asked for."""
 
     o: NDArray[Any]
-    row_max: NDArray[np.float32]
-    row_sum: NDArray[np.float32]
-    lse: NDArray[np.float32]
+    row_max: NDArray[np.float32] | None
+    row_sum: NDArray[np.float32] | None
+    lse: NDArray[np.float32] | None
     report: Any  # of the device that launched; nothing here looks at it
 
     @property
