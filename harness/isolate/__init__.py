@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import site
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -121,6 +122,8 @@ def enclose(
     write = [os.path.realpath(path) for path in grant.write]
     home = write[0] if write else places.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}
+    if site.ENABLE_USER_SITE:  # packages of `pip install --user`, which Python looks for in the home
+        kept.setdefault("PYTHONUSERBASE", site.getuserbase())
     limits = {
         "AS": grant.memory_bytes,
         "NPROC": grant.processes,

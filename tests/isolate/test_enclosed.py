@@ -19,6 +19,8 @@ from fmha.harness import isolate
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.worker.process import spawn, terminate_group
 
+ROOT = str(Path(__file__).resolve().parents[2])
+
 SECONDS = 60.0
 Ran = subprocess.CompletedProcess[str]
 
@@ -361,3 +363,36 @@ def test_the_home_is_not_granted_whole(mechanism: str, tmp_path: Path) -> None:
     for folder in (home, home.parent):
         with pytest.raises(isolate.IsolationError, match="the home would be granted whole"):
             isolate.enclose(["true"], isolate.Grant(read=(folder,)), cwd=tmp_path, environment={})
+
+
+def test_packages_of_an_account_are_there(mechanism: str, home: Path, scratch: Path) -> None:
+    """Those of `pip install --user`, by an interpreter without a virtual environment."""
+    interpreter = str(getattr(sys, "_base_executable", ""))
+    asked = "import site; print(site.getusersitepackages() if site.ENABLE_USER_SITE else '')"
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": ROOT, isolate.VARIABLE: mechanism}
+    said = subprocess.run(
+        [
+            interpreter,
+            "-c",
+            f"import os; os.makedirs(__import__('site').getusersitepackages(), exist_ok=True)\n{asked}",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not said.stdout.strip():
+        pytest.skip("the interpreter has no folder of an account's packages")
+    (Path(said.stdout.strip()) / "only_here.py").write_text("VALUE = 'found'\n")
+    code = f"""
+import os, subprocess, sys
+from pathlib import Path
+from fmha.harness import isolate
+scratch = Path({str(scratch)!r})
+command = [sys.executable, "-c", "import only_here; print(only_here.VALUE)"]
+command, kept = isolate.enclose(command, isolate.Grant(write=(scratch,)), cwd=scratch, environment=os.environ)
+print(isolate.isolation().mechanism, subprocess.run(command, cwd=scratch, env=kept, capture_output=True, text=True))
+"""
+    ran = subprocess.run([interpreter, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert mechanism in ran.stdout, ran.stderr
+    assert "found" in ran.stdout, ran.stdout
