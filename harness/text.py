@@ -27,6 +27,13 @@ def lines(text: str) -> list[str]:
     return ["\t".join(map(one_line, line.removesuffix("\r").split("\t"))) for line in text.split("\n")]
 
 
+def shown(value: object) -> object:
+    """What a page shows of a value: of a text its lines as `printable` has them, tabs too; of anything else itself."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in value.split("\n"))
+
+
 def escaped_json(document: str) -> str:
     r"""JSON text that says the same and can be shown: what does not print, and `##[`, become \u sequences.
 

@@ -13,11 +13,13 @@ from fmha.harness.config.model import Matrix
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own import own_hosts
 from fmha.harness.config.peers import peers_of
+from fmha.harness.config.suites import refuse_too_many
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.judge.configuration import OURS
 
 MATRIX_FILE = "matrix.yaml"
+MOST_BYTES = 1 << 20  # of the file: who reads it may have it from a stranger
 
 
 def load(root: Path, *, own: bool = True) -> Matrix:
@@ -25,13 +27,16 @@ def load(root: Path, *, own: bool = True) -> Matrix:
     ConfigError when it is wrong."""
     path = root / MATRIX_FILE
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}",
             where=str(path),
             next_step="run fmha in a checkout that has a matrix.yaml",
         ) from error
+    if len(raw) > MOST_BYTES:
+        raise ConfigError([f"{MATRIX_FILE}:1: has more than {MOST_BYTES} bytes"])
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -63,6 +68,7 @@ def _read(text: str, name: str, sha256: str, root: Callable[[], Path]) -> tuple[
 def _ours(text: str, name: str, sha256: str) -> tuple[FileSection, Matrix] | None:
     """None for a file that names its kernels: what it means is not in its text alone."""
     document = mapping(text, name)
+    refuse_too_many(document)
     if "kernels" in document.data:
         return None
     file = conforming(MatrixFile, document.data, document)

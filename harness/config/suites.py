@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import MISSING
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from fmha.harness.config.model import RandomSuite
 from fmha.harness.config.section import Section, wrong
+from fmha.harness.config.yaml_lines import Document
+from fmha.harness.errors import ConfigError
 from fmha.harness.judge.configuration import AXES, DEFAULTS, KINDS, Configuration, fault, parse_id
 from fmha.harness.judge.random_cases import Space
 
 MOST_CONFIGURATIONS = 10_000
+MOST_TOGETHER = 20_000  # of all suites of a file: whoever reads it makes every one of them
 
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
@@ -59,17 +63,15 @@ class GridSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        total = 1
-        for name in type(self).model_fields:
-            values = getattr(self, name)
+        axes = {name: getattr(self, name) for name in type(self).model_fields}
+        if (total := prod(map(len, axes.values()))) > MOST_CONFIGURATIONS:  # before each is held against the others
+            raise wrong((), f"{total} configurations; at most {MOST_CONFIGURATIONS}")
+        for name, values in axes.items():
             for index, value in enumerate(values):
                 if value in values[:index]:
                     raise wrong((name, index), f"{value} is repeated")
-            total *= len(values)
         if ("window" in self.mask) != (self.window != [DEFAULTS["window"]]):
             raise wrong(("window",), "is required with mask window, and only then")
-        if total > MOST_CONFIGURATIONS:
-            raise wrong((), f"{total} configurations; at most {MOST_CONFIGURATIONS}")
         for item in self.configurations():
             if problem := fault(item):
                 raise wrong((problem[0],), f"{problem[1]}, in {item.id}")
@@ -171,3 +173,21 @@ class SuiteSection(Section):
             yield ("extra", index), [item.configuration()]
         for index, name in enumerate(self.cases):
             yield ("cases", index), [parse_id(name)]
+
+
+def refuse_too_many(document: Document) -> None:
+    """Raises ConfigError for a file whose suites have more than MOST_TOGETHER configurations, before any is made: a
+    few aliases make thousands of suites."""
+    suites = document.data.get("suites")
+    total = 0
+    for name, suite in suites.items() if isinstance(suites, dict) else ():
+        said = suite if isinstance(suite, dict) else {}
+        lists = {key: value for key, value in said.items() if isinstance(value, list)}
+        total += sum(map(len, lists.values()))
+        for axes in (said.get("axes"), *lists.get("grids", ())):
+            if isinstance(axes, dict):
+                own = prod(max(len(values), 1) for values in axes.values() if isinstance(values, list))
+                total += own if own <= MOST_CONFIGURATIONS else 0  # which is refused by itself
+        if total > MOST_TOGETHER:
+            what = f"with this suite the file has more than {MOST_TOGETHER} configurations"
+            raise ConfigError([document.problem(("suites", name), what)])

@@ -88,10 +88,11 @@ def regress(
     and timed beside this one. Raises what `execute` does, and UserError when there is no baseline.
     """
     root = git_root(request.directory)
-    results = (request.judge.tree if request.judge else root) / "results"  # a commit brings no baseline of its own
+    judge = _judge(request)
+    results = judge / "results"  # a commit brings no baseline of its own, and does not say what a host is
     if request.suite and not named:
         named = baseline.of_suite(request.suite, request.host, results)
-    base = _before(request, named, root, results)
+    base = _before(request, named, judge, results)
     if base:
         request = _completed(request, base, root)
     found: list[Verdict | UserError] = []
@@ -138,12 +139,17 @@ def _with_judge(comparison: Comparison, new: RunRecord) -> Comparison:
     return dataclasses.replace(comparison, regressions=(found, *comparison.regressions))
 
 
-def _before(request: Request, named: str | None, root: Path, results: Path) -> RunRecord | None:
+def _judge(request: Request) -> Path:
+    """The checkout that decides what is run, and what is held against what."""
+    return request.judge.tree if request.judge else git_root(request.directory)
+
+
+def _before(request: Request, named: str | None, judge: Path, results: Path) -> RunRecord | None:
     """The baseline, where it is known before the run: a GPU's name is known only after it, but the baseline of the host
     is that of its GPU unless it was given another."""
     if named:
         return baseline.load(named, results)
-    settings = load(root).hosts.get(request.host)
+    settings = load(judge).hosts.get(request.host)
     if settings is not None and settings.kind == "emulator":
         return baseline.load(settings.kind, results)
     return baseline.of_host(request.host, results)
@@ -151,7 +157,7 @@ def _before(request: Request, named: str | None, root: Path, results: Path) -> R
 
 def _completed(request: Request, base: RunRecord, root: Path) -> Request:
     selection = base.selection
-    settings = load(root).hosts.get(request.host)
+    settings = load(_judge(request)).hosts.get(request.host)
     timed = settings is not None and settings.remote is not None and settings.remote.device != "emulator"
     return dataclasses.replace(
         request,
@@ -175,6 +181,6 @@ def _untimed(new: RunRecord, request: Request) -> Iterator[str]:
 
 
 def _expected(base: RunRecord, request: Request) -> set[str]:
-    settings = load(git_root(request.directory))
+    settings = load(_judge(request))
     accepted = parse_filter(request.filters, settings.keys)
     return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}

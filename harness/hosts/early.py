@@ -2,7 +2,8 @@
 
 Loading the client takes as long as it takes the other machine to check a key and to start the agent's interpreter, so
 both are done at once. What is guessed here from the command line and matrix.yaml is checked later: a connection to
-anything else than what the validated settings say is never used.
+anything else than what the validated settings say is never used. Where another commit judges, hosts are that commit's,
+and what the checkout says of them is not even dialled: its author may be a stranger.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from fmha.harness.own import hosts_file
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 MATRIX_FILE = "matrix.yaml"
+OWN = "own"  # of --judge: the checkout's
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _begun: dict[tuple[str, str], SshCarrier] = {}
 
 
 def begin(arguments: Sequence[str], directory: Path) -> None:
     """Begins to connect to the host that the arguments name, if they name one that is reached by SSH."""
-    name = _host(arguments)
+    name = _host(arguments) if _named(arguments, "--judge") in (None, OWN) else None
     section = _section(name, directory) if name is not None else None
     if section is None or section.get("kind") != "ssh":
         return
@@ -46,11 +48,16 @@ def take(alias: str, python: str) -> SshCarrier | None:
 def _host(arguments: Sequence[str]) -> str | None:
     if not arguments or arguments[0] not in COMMANDS or (arguments[0] == "run-matrix" and "--dry-run" in arguments):
         return None
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == "--host":
+    return _named(arguments, "--host")
+
+
+def _named(arguments: Sequence[str], option: str) -> str | None:
+    """What an option is given."""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        if word == option:
             return following
-        if word.startswith("--host="):
-            return word.removeprefix("--host=")
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
     return None
 
 

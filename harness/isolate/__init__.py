@@ -112,13 +112,13 @@ def enclose(
     found = isolation(policy)
     if found.mechanism == "none":
         return list(command), kept
-    if holding := [path for path in grant.read if places.holds_the_home(path)]:
+    read = places.folders(grant.read)
+    if holding := [path for path in (*map(str, grant.read), *read) if places.holds_the_home(Path(path))]:
         raise IsolationError(
             "the home would be granted whole, with its keys",
-            where=str(holding[0]),
-            next_step="keep the repository in a folder of its own",
+            where=holding[0],
+            next_step="keep the repository, and the interpreter, in a folder of its own",
         )
-    read = places.folders(grant.read)
     write = [os.path.realpath(path) for path in grant.write]
     home = write[0] if write else places.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}

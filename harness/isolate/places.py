@@ -13,7 +13,10 @@ from typing import Final
 
 NOWHERE: Final = "/nonexistent"
 # Read and executed by nearly every program. Of /etc what a loader and a C library look up, and no more.
-_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Toolkits lie there, and a CI runner with its credentials may: of it is read what these variables lead to.
+_OPTIONAL: Final = "/opt"
+_LEADING: Final = ("PATH", "LD_LIBRARY_PATH")
 _ETC: Final = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "passwd", "group", "nsswitch.conf"),
     *("debian_version", "os-release"),
@@ -30,13 +33,21 @@ _GPU: Final = ("/dev/nvidia*", "/dev/nvidia-caps/*")
 
 def system(gpu: bool) -> list[str]:
     """Files and folders of the system that are read where there is no file system of one's own."""
-    named = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *(f"/proc/{name}" for name in _PROC)]
+    named = [*_SYSTEM, *optional(), *(f"/etc/{name}" for name in _ETC), *(f"/proc/{name}" for name in _PROC)]
     return [path for path in (*named, *(["/sys"] if gpu else [])) if os.path.exists(path)]
 
 
 def top() -> list[str]:
     """Those of `system` that a file system of one's own has to be given, links as links."""
-    return [path for path in (*_SYSTEM, *(f"/etc/{name}" for name in _ETC)) if os.path.lexists(path)]
+    return [path for path in (*_SYSTEM, *optional(), *(f"/etc/{name}" for name in _ETC)) if os.path.lexists(path)]
+
+
+def optional() -> list[str]:
+    """Folders of /opt that programs and libraries are found in, each with those beside it."""
+    listed = [entry for name in _LEADING for entry in os.environ.get(name, "").split(os.pathsep)]
+    found = [os.path.normpath(entry) for entry in listed if os.path.isdir(entry)]
+    above = [(path, os.path.dirname(path)) for path in found if path.startswith(f"{_OPTIONAL}/")]
+    return sorted({path if beside == _OPTIONAL else beside for path, beside in above})
 
 
 def devices(gpu: bool) -> list[str]:

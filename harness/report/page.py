@@ -22,6 +22,7 @@ from fmha.harness.judge.status import Status
 from fmha.harness.report import charts, delta, details, heat
 from fmha.harness.report.charts import Chart
 from fmha.harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
+from fmha.harness.text import shown
 
 MOST_POINTS = 60  # of a history
 Points = Sequence[tuple[str, float]]
@@ -60,6 +61,7 @@ def render(evidence: Evidence) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fmha.harness.report"),
         autoescape=True,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,

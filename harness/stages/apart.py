@@ -33,7 +33,7 @@ from fmha.harness.judge.identity import (
     sources,
 )
 from fmha.harness.kernel_side.params import SM90_TABLE
-from fmha.harness.stages.laid_out import give_name, laid_out
+from fmha.harness.stages.laid_out import give_name, laid_out, refuse_links
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
 PACKAGE = "fmha"  # a folder with links to the two that are its content
@@ -117,6 +117,8 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
     commit = resolve_commit(root, ref)
     if commit is None:
         raise UserError(f"--judge: {ref!r} is no commit", where=str(root), next_step="git fetch, or name another")
+    if (head := resolve_commit(root, "HEAD")) is not None:
+        refuse_links(root, head)  # before anything of the checkout is read
     tree = _judge_of(root, commit)
     judge, mine = sources(tree), installed_sources()
     if judge != mine:
@@ -212,6 +214,7 @@ def _core(root: Path, tree: Path, digest: str) -> Path:
         print("fmha: compiling the judge's emulator, once for these sources", file=sys.stderr, flush=True)
         command = [
             sys.executable,
+            "-P",  # or a pip.py of the checkout in which this stands would be run
             "-m",
             "pip",
             "install",
@@ -224,7 +227,9 @@ def _core(root: Path, tree: Path, digest: str) -> Path:
         with tempfile.TemporaryDirectory(prefix=".core-", dir=kept.parent) as folder:  # which is built in, and written
             copied = shutil.copytree(tree, Path(folder) / "tree", symlinks=True)
             command += ["--no-build-isolation", "--target", str(made), str(copied)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=CORE_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=CORE_SECONDS, check=False, cwd=folder
+            )
         if done.returncode != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
             raise InfrastructureError(f"the judge's emulator does not compile: {words[-1]}", where=str(tree))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fmha.harness import account
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.git import environment, git_text
+from fmha.harness.git import environment, git, git_failure, git_text
 from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.rundir import HostError
 
@@ -61,13 +61,31 @@ def _entries(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
     """The commit's files of these names, none of which leads out of it or is what no tree may have."""
     lines = filter(None, git_text(root, "ls-tree", "-r", "-t", "-z", "--full-tree", commit, "--", *names).split("\0"))
     parted = (line.partition("\t") for line in lines)
-    try:
+    with _as_user_error(commit):
         found = trees.listed((os.fsencode(path), trees.Entry(*facts.split()[::2])) for facts, _, path in parted)
         links = {path: entry for path, entry in found.items() if entry.mode == trees.LINK}
         trees.refuse(found, dict(zip(links, _contents(root, links), strict=True)))
+    return found
+
+
+def refuse_links(root: Path, commit: str) -> None:
+    """Raises UserError for a commit with links that lead out of it: whoever reads a file of its checkout would read
+    another one, or a device without end. What else no tree should have is for the host that gets it to say."""
+    listing = git(root, "ls-tree", "-r", "-z", "--full-tree", commit, errors="surrogateescape")
+    if listing.returncode != 0:
+        raise git_failure(listing)
+    parted = (line.partition("\t") for line in listing.stdout.split("\0") if line.startswith(f"{trees.LINK} "))
+    links = {os.fsencode(path): trees.Entry(*facts.split()[::2]) for facts, _, path in parted}
+    with _as_user_error(commit):
+        trees.refuse(links, dict(zip(links, _contents(root, links), strict=True)))
+
+
+@contextlib.contextmanager
+def _as_user_error(commit: str) -> Iterator[None]:
+    try:
+        yield
     except HostError as error:
         raise UserError(error.what, where=f"commit {commit[:12]}", next_step=error.next_step) from error
-    return found
 
 
 def _contents(root: Path, entries: trees.Entries) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from fmha.harness import archive
 from fmha.harness.evidence.story import name_of
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.report.details import anchor_of
+from fmha.harness.text import shown
 from fmha.harness.trends.baselines import Baseline
 from fmha.harness.trends.extract import Facts
 from fmha.harness.trends.gpus import Gpu
@@ -74,6 +75,7 @@ def _pages(content: Content) -> Iterator[tuple[str, str]]:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fmha.harness.trends"),
         autoescape=True,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,

@@ -76,12 +76,14 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A command that ended or was ended. `output` is its standard output and error, in the order they came."""
+    """A command that ended or was ended. `output` is its standard output and error, in the order they came; `flooded`
+    says that it was ended because of them."""
 
     returncode: int
     output: str
     timed_out: bool
     seconds: float
+    flooded: bool = False
 
 
 def run_group(
@@ -92,8 +94,10 @@ def run_group(
     env: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
     heard: Callable[[bytes], None] = lambda data: None,
+    limit_bytes: int | None = None,
 ) -> Completed:
-    """Runs `command` to its end, or ends its whole group after `limit_seconds` or once `cancel` is set.
+    """Runs `command` to its end, or ends its whole group after `limit_seconds`, once `cancel` is set, or when it has
+    written more than `limit_bytes`, of which the first are returned.
 
     `heard` is given the output as it comes, now and then also nothing.
 
@@ -107,16 +111,18 @@ def run_group(
         process = spawn(command, cwd=cwd, env=env, stdout=output, stderr=output)
         at = 0
         try:
-            timed_out = False
-            while not wait_for_exit(process, TICK_SECONDS) and not cancel.is_set() and not timed_out:
+            timed_out = flooded = False
+            while not wait_for_exit(process, TICK_SECONDS) and not cancel.is_set() and not (timed_out or flooded):
                 timed_out = time.monotonic() - start > limit_seconds
+                flooded = limit_bytes is not None and os.fstat(output.fileno()).st_size > limit_bytes
                 at += _hand_on(output, at, heard)
         finally:
             terminate_group(process)
         _hand_on(output, at, heard)
         output.seek(0)
-        text = output.read().decode("utf-8", errors="replace")
-    return Completed(process.returncode, text, timed_out, time.monotonic() - start)
+        flooded = flooded or (limit_bytes is not None and os.fstat(output.fileno()).st_size > limit_bytes)
+        text = output.read(limit_bytes if flooded else None).decode("utf-8", errors="replace")
+    return Completed(process.returncode, text, timed_out, time.monotonic() - start, flooded)
 
 
 def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None]) -> int:

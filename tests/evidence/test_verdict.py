@@ -203,6 +203,16 @@ def test_a_gate_at_work_hinders_nobody_here(project: Path) -> None:
     assert "judge changed: matrix.yaml" in by_main.stdout
 
 
+@pytest.mark.parametrize("text", ["hosts: [", "hosts: {emulator: {kind: ssh, device: cuda}}"])
+def test_a_commit_does_not_say_what_a_host_is(project: Path, text: str) -> None:
+    """Nor whether it is timed, nor which baseline it is held against: its matrix.yaml is read to say that it differs,
+    and may be no matrix.yaml."""
+    found = regress(project, lambda root: (root / "matrix.yaml").write_text(text), "--judge", "main")
+    assert found["code"] == ExitCode.GATE_FAILED
+    assert [item["kind"] for item in found["regressions"]] == ["judge"]
+    assert "matrix.yaml" in found["regressions"][0]["text"]
+
+
 def test_a_judge_that_is_none_is_one_line(project: Path) -> None:
     for ref, words in (("nowhere", "--judge: 'nowhere' is no commit"), ("HEAD:kernel", "is no commit")):
         ran = fmha(project, "run-matrix", "--judge", ref)

@@ -298,3 +298,24 @@ def test_a_tree_that_leads_out_is_not_judged(project: Path, planted: Callable[..
     ran = forked.fmha("run-matrix", "--judge", str(sha), cwd=project, env=os.environ | {"HOME": os.environ["HOME"]})
     assert ran.returncode == ExitCode.USAGE
     assert "links that lead out of it" in ran.stderr
+
+
+def test_the_judges_core_is_compiled_by_nothing_of_the_commits(
+    project: Path, planted: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    """A judge whose core is none that is installed: Python looks for `-m pip` in the folder where it is started."""
+    marker = tmp_path / "imported"
+    planted(lambda root: None)
+    with next((project / "emulator" / "core").rglob("*.cpp")).open("a") as file:
+        file.write("#error never\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "another core")
+    sha = resolve_commit(project, "HEAD")
+    for name in ("pip", "venv", "sitecustomize"):
+        (project / f"{name}.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "modules")
+    ran = forked.fmha("run-matrix", "--judge", str(sha), cwd=project)
+    assert ran.returncode == ExitCode.INFRASTRUCTURE, ran.stdout + ran.stderr
+    assert "the judge's emulator does not compile" in ran.stderr
+    assert not marker.exists()

@@ -184,6 +184,17 @@ def test_an_absurd_product_is_refused_before_it_is_expanded(text: str) -> None:
     assert any("1000000 configurations; at most 10000" in line for line in problems(broken))
 
 
+def test_what_all_suites_together_have_is_counted_before_any_is_made(text: str) -> None:
+    """Each of them is allowed, and an alias makes another in nine characters."""
+    grid = {"head_dim": [64], "t": list(range(1, 101)), "s_k": list(range(1, 101))}
+    more = "".join(f"  s{number}: *large\n" for number in range(4000))
+    (problem,) = problems(text.replace("suites:\n", f"suites:\n  large: &large\n    axes: {grid}\n{more}", 1))
+    assert problem.endswith("suites.s1: with this suite the file has more than 20000 configurations")
+    cases = ["hd64_t1_sk128"] * 20_001
+    (problem,) = problems(text.replace("suites:\n", f"suites:\n  named: {{cases: {cases}}}\n", 1))
+    assert problem.endswith("suites.named: with this suite the file has more than 20000 configurations")
+
+
 def test_every_problem_is_reported_in_the_order_of_the_file(text: str) -> None:
     found = problems(text.replace("seed: 0", "seed: -1").replace("build_seconds: 300", "build_seconds: x"))
     assert [problem.split(": ")[1] for problem in found] == ["seed", "limits.build_seconds"]
@@ -266,6 +277,13 @@ def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:
         load(tmp_path)
     (tmp_path / "matrix.yaml").write_bytes(b"seed: 0\nname: \xff\n")
     with pytest.raises(ConfigError, match=r"^matrix\.yaml:2: broken YAML: not UTF-8$"):
+        load(tmp_path)
+
+
+def test_a_file_without_end_is_not_read_to_it(tmp_path: Path) -> None:
+    """A commit's matrix.yaml may be a link to what ends when memory does."""
+    (tmp_path / "matrix.yaml").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"^matrix\.yaml:1: has more than 1048576 bytes$"):
         load(tmp_path)
 
 

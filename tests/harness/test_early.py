@@ -27,7 +27,12 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run-matrix", "--host", "gpu"], ["run-matrix", "-q", "--host=gpu"], ["doctor", "--host", "gpu", "--json"]],
+    [
+        ["run-matrix", "--host", "gpu"],
+        ["run-matrix", "-q", "--host=gpu"],
+        ["run-matrix", "--host", "gpu", "--judge", "own"],
+        ["doctor", "--host", "gpu", "--json"],
+    ],
 )
 def test_the_host_of_the_command_line_is_dialled_once(project: Path, arguments: list[str]):
     early.begin(arguments, project / "kernel")
@@ -52,6 +57,8 @@ def test_the_host_of_the_command_line_is_dialled_once(project: Path, arguments: 
         ["run-matrix", "--host", "odd"],
         ["run-matrix", "--host", "unknown"],
         ["results", "ls", "--host", "gpu"],
+        ["run-matrix", "--host", "gpu", "--judge", "main"],  # whose hosts are not the checkout's
+        ["run-matrix", "--judge=main", "--host=gpu"],
     ],
 )
 def test_nothing_is_begun_without_need(project: Path, arguments: list[str]):

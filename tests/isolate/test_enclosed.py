@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,22 @@ def test_a_key_in_the_home_is_not_read(run: Callable[..., Ran], home: Path) -> N
     assert ran.returncode != 0
     assert "PRIVATE" not in ran.stdout + ran.stderr
     assert run("import os; print(os.listdir(os.path.expanduser('~')))").stdout == "[]\n", "its home is its scratch"
+
+
+@pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="writes to /opt, where CI runners are installed")
+def test_of_opt_is_read_what_programs_are_found_in(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A self-hosted runner has its key in /opt/actions-runner."""
+    with tempfile.TemporaryDirectory(prefix="fmha-runner-", dir="/opt") as runner:
+        kit = Path(runner, "kit")
+        (kit / "bin").mkdir(parents=True)
+        (kit / "include.h").write_text("PUBLIC")
+        key = Path(runner, ".credentials")
+        key.write_text("PRIVATE")
+        monkeypatch.setenv("PATH", f"{kit}/bin{os.pathsep}{os.environ['PATH']}")
+        ran = run(f"print(open({str(kit / 'include.h')!r}).read()); open({str(key)!r}).read()")
+    assert ran.returncode != 0
+    assert ran.stdout == "PUBLIC\n"
+    assert "PRIVATE" not in ran.stderr
 
 
 @pytest.mark.parametrize("name", ["{home}/x", "{folder}/x", "/var/tmp/fmha-x", "/usr/lib/fmha-x", "{here}/fmha-x"])

@@ -124,7 +124,7 @@ def test_a_pull_request_hears_what_it_made_worse(
     git(root, "clone", "-q", str(root), str(workspace / "commit"))
     lent = workspace / "base" / ".venv" / "bin" / "fmha"
     lent.parent.mkdir(parents=True)
-    lent.write_text(f'#!/bin/sh\nexec {sys.executable} -m fmha "$@"\n')
+    lent.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m fmha "$@"\n')
     lent.chmod(0o755)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")

@@ -27,7 +27,7 @@ from tests.trends.conftest import repository
 
 pytestmark = pytest.mark.xdist_group("trends-site")  # one history is published, and one browser starts
 HOSTILE = "<script>document.title='owned'</script>\"'&<img src=x onerror=document.title='owned'>"
-SUBJECTS = [HOSTILE if place == 8 else f"Change {place}" for place in range(12)]
+SUBJECTS = [HOSTILE if place == 8 else f"Change {place}" for place in range(11)] + ["Change 11\x1b[2J\u202e"]
 SCRIPTS = {f'<script src="{name}" defer>' for name in ("assets/uplot.js", "assets/trends.js", "data/index.js")}
 Command = Callable[..., int]
 Said = pytest.CaptureFixture[str]
@@ -96,6 +96,12 @@ def test_the_first_page_says_what_changed_and_leads_to_it(site: Path, shas: list
     (step,) = driver.find_elements(By.CSS_SELECTOR, "#steps tr")
     assert step.text.startswith(shas[8][:12])
     assert HOSTILE in step.text
+
+
+def test_a_terminal_that_is_shown_a_page_obeys_nothing(site: Path) -> None:
+    pages = [path.read_text() for path in sorted(site.rglob("*.html"))]
+    assert any("Change 11\ufffd[2J\ufffd" in page for page in pages)
+    assert not [page for page in pages if "\x1b" in page or "\u202e" in page]
 
 
 def test_a_series_is_read_from_the_keyboard(site: Path, shas: list[str], browser: Browser) -> None:

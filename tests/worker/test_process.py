@@ -69,6 +69,14 @@ def test_run_group_ends_everybody_at_the_limit(tmp_path):
     assert not running(int(completed.output))
 
 
+def test_run_group_ends_who_writes_without_end(tmp_path):
+    done = run_group(["sh", "-c", "yes & yes"], cwd=tmp_path, limit_seconds=60, limit_bytes=1 << 20)
+    assert (done.flooded, done.timed_out, len(done.output)) == (True, False, 1 << 20)
+    done = run_group(["echo", "y"], cwd=tmp_path, limit_seconds=60, limit_bytes=1)
+    assert (done.flooded, done.output) == (True, "y")
+    assert not run_group(["echo", "y"], cwd=tmp_path, limit_seconds=60, limit_bytes=2).flooded
+
+
 def test_run_group_ends_everybody_when_it_is_cancelled(tmp_path):
     cancel = threading.Event()
     cancel.set()

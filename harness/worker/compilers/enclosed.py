@@ -23,6 +23,7 @@ from fmha.harness.worker.process import Completed, describe_exit, run_group
 
 READ = "FMHA_READ"  # folders beside the tree that compilers may read, separated by colons
 MOST_BYTES = 1 << 30  # of one file that a compiler leaves
+MOST_SAID = 16 << 20  # bytes of what one says: a header that includes itself says something new for hours
 # Variables that compilers are given, by their beginnings. Others would change a build without showing in its key:
 # NVCC_APPEND_FLAGS, CPATH and GCC_EXEC_PREFIX among them.
 _GIVEN = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_", "PYTHONPATH", "PYTHONHOME", "CUDA_", "TRITON_", "CUTE_")
@@ -82,8 +83,11 @@ class Enclosed:
                 limit_seconds=max(0.0, self.deadline - time.monotonic()),
                 env=variables,
                 cancel=self.cancel,
+                limit_bytes=MOST_SAID,
             )
         )
+        if completed.flooded:
+            raise BuildError(f"{Path(command[0]).name} wrote more than {MOST_SAID} bytes of messages, killed")
         if completed.timed_out:
             raise BuildError(
                 f"{Path(command[0]).name} exceeded {self.limit_seconds:g} s, killed\n{completed.output}".rstrip()
