@@ -310,7 +310,12 @@ REQUESTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+BY_DAY = ("a judge in the tree", "a host of its own", "a harness of its own", "orders to whoever reads")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in REQUESTS]
+)
 def test_it_is_red_and_touches_nothing(job: Job, name: str) -> None:
     request = REQUESTS[name]
     sha = job.requested(lambda root: request.change(job, root), request.message, request.force)
