@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fmha.harness.arguments import Sparse, Window, check
 from fmha.harness.attention import AttentionResult
+from fmha.harness.attention.arguments import Sparse, check, refuse_lost_gradient
+from fmha.harness.attention.options import Window
+from fmha.harness.attention.plans import Options
 from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
 from fmha.harness.judge.oracle import inputs
 from fmha.harness.judge.oracle.reference import reference
@@ -23,6 +25,7 @@ def attention(
     scale: float | None = None,
     causal: bool = False,
     window: Window | None = None,
+    softcap: float | None = None,
     kv_lens: torch.Tensor | None = None,
     query_offsets: torch.Tensor | None = None,
     sparse: Sparse | None = None,
@@ -43,12 +46,18 @@ def attention(
 
     `output_dtype` is that of o, float64 by default. `splits`, `p_path` and `device` make no difference.
     """
+    options = Options(
+        scale, causal, window, softcap, max_seqlen_q, max_seqlen_k, normalise, torch.float32, statistics, splits,
+        p_path, None,
+    )  # fmt: skip
+    options.check(q, sparse)
+    if torch.is_grad_enabled():
+        refuse_lost_gradient(q, k, v, sink, sparse)
     checked = check(
         q, k, v,
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
         sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=torch.float32,
-        statistics=statistics,
     )  # fmt: skip
 
     def array(tensor: torch.Tensor | None) -> Any:

@@ -30,7 +30,7 @@ LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs mo
 class Call:
     """Sizes and options of one call, as docs/understand/semantics.md has them; None for a window without a limit."""
 
-    head_dim: int
+    head_dim: int  # the kernel's
     batch: int
     t: int
     heads: int
@@ -58,6 +58,14 @@ class Call:
     # Of packed queries and keys: rows of all batch entries together, where t and s_k are the most that one has.
     total_q: int | None = None
     total_k: int | None = None
+    # Elements of a row of q, k and v in memory, where they are fewer than head_dim: TMA loads zeros in place of the
+    # rest, which add nothing to a score, and columns of zeros to o.
+    width: int | None = None
+
+    @property
+    def row_elements(self) -> int:
+        """Of q, k and v in memory."""
+        return self.width or self.head_dim
 
     @property
     def by_head(self) -> bool:
@@ -245,7 +253,7 @@ def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
 
 def _tensor_maps(device: Device, variant: Variant, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
     """The maps of the tensors that are there and have elements: no map can have a dimension of 0."""
-    sparse = (call.batch * call.s_sparse, call.head_dim)
+    sparse = (call.batch * call.s_sparse, call.row_elements)
     tensors = {
         "q": _query_map(variant, call),
         "k": _key_map(variant, call, call.k_strides),
@@ -262,25 +270,25 @@ def _tensor_maps(device: Device, variant: Variant, call: Call, addresses: Mappin
 
 def _query_map(variant: Variant, call: Call) -> TensorMapSpec:
     if not call.by_head:
-        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), variant.shape.rows)
-    entry, query, head = call.q_strides or contiguous(call.t, call.heads, call.head_dim)
+        return tensor_map(0, (call.batch, call.t * call.heads, call.row_elements), variant.shape.rows)
+    entry, query, head = call.q_strides or contiguous(call.t, call.heads, call.row_elements)
     group = call.planes.heads
     queries, entries = (call.t, call.batch) if call.total_q is None else (call.total_q, 1)
-    dims = (call.head_dim, group, queries, call.kv_heads, entries)
+    dims = (call.row_elements, group, queries, call.kv_heads, entries)
     box = query_box(variant.arch, variant.shape.rows, group)
     return _strided_map(dims, (head, query, group * head, entry), (*box, 1, 1))
 
 
 def _key_map(variant: Variant, call: Call, strides: Sequence[int] | None) -> TensorMapSpec:
     rows, outer = (call.page_size, call.pages) if call.page_size else (call.s_k, call.batch)
-    entry, key, head = strides or contiguous(rows, call.kv_heads, call.head_dim)
+    entry, key, head = strides or contiguous(rows, call.kv_heads, call.row_elements)
     if not call.by_head:
-        return _strided_map((call.head_dim, rows, outer), (key, entry), (variant.shape.keys, 1))
+        return _strided_map((call.row_elements, rows, outer), (key, entry), (variant.shape.keys, 1))
     if call.total_k is not None and variant.arch == ARCH:
         rows, outer = call.total_k, 1
     elif call.total_k is not None:  # an entry's tensor begins at its first key, a step each of the last dimension
         outer, entry = call.total_k, key
-    dims = (call.head_dim, rows, call.kv_heads, outer)
+    dims = (call.row_elements, rows, call.kv_heads, outer)
     return _strided_map(dims, (key, head, entry), (key_box(variant.shape.keys, call.page_size), 1, 1))
 
 

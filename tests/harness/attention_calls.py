@@ -28,13 +28,14 @@ def loaded(build_cache: Path, module: dict[str, Any]) -> Iterator[None]:
     import torch
 
     from fmha.harness import attention, exact
+    from fmha.harness.attention import decision
 
     for names in (globals(), module):
         names.update(torch=torch, exact=exact, **{name: getattr(attention, name) for name in NAMES})
-    build = attention.build_variants
+    build = decision.build_variants
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            attention, "build_variants", lambda root, variants, _, *how: build(root, variants, build_cache, *how)
+            decision, "build_variants", lambda root, variants, _, *how: build(root, variants, build_cache, *how)
         )
         yield
 

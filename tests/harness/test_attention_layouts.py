@@ -214,7 +214,7 @@ def test_wrong_pages_are_named(changes: Later, error: type[Exception], message: 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (lambda: {"max_seqlen_q": None}, TypeError, "max_seqlen_q: expected an int with cu_seqlens_q, got NoneType"),
+        (lambda: {"max_seqlen_q": None}, TypeError, "max_seqlen_q: expected an int with cu_seqlens_q, got None"),
         (lambda: {"max_seqlen_k": 49}, ValueError, "max_seqlen_k: expected at least 50, the longest, got 49"),
         (lambda: {"max_seqlen_q": 0}, ValueError, "max_seqlen_q: expected at least 1, got 0"),
         (lambda: {"cu_seqlens_q": int32(0)}, ValueError, "cu_seqlens_q: expected at least 2 values, got 1"),
@@ -291,7 +291,7 @@ def test_a_block_table_with_room_for_more_keys_than_kernels_count_is_refused() -
 def test_which_kernel_packed_queries_take(
     total_q: int, longest: int, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fmha.harness.attention.EMULATED", "sm_90a")
+    monkeypatch.setattr("fmha.harness.attention.decision.EMULATED", "sm_90a")
     offsets = torch.arange(33, dtype=torch.int32) * ((total_q - longest) // 31)
     offsets[-1] = total_q
     q = torch.empty(total_q, 8, 128, dtype=torch.bfloat16)

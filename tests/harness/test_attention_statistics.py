@@ -62,7 +62,7 @@ CALLS: dict[str, Later] = {
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
     """Of each launch its call, and which statistics it has addresses of; of others the kernels get null."""
-    from fmha.harness import attention as module
+    from fmha.harness.attention import plans as module
 
     seen: list[tuple[Any, set[str]]] = []
     launch = module.launch_attention
@@ -81,7 +81,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
 def test_a_call_stores_what_was_asked_for_and_the_bits_are_the_same(
     arch: str, made: Later, launched: list[tuple[Any, set[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{MODULE}.EMULATED", arch)
+    monkeypatch.setattr(f"{MODULE}.decision.EMULATED", arch)
     call = made()
     wanted = attention(**call)
     near(wanted, exact.attention(**call | {"output_dtype": None}))
@@ -130,7 +130,7 @@ def test_a_statistic_that_is_not_stored_says_what_to_pass() -> None:
 def test_a_call_makes_no_tensor_for_what_it_does_not_store(statistics: Any, tensors: int) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from fmha.harness.attention import _run_operator
+    from fmha.harness.attention.operator import _run_operator
 
     class Made(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -248,12 +248,12 @@ def test_a_launch_on_a_gpu_sets_the_pointers_of_what_is_stored(
 ) -> None:
     """A GPU's own way to the kernels, with memory of the CPU: pointers that no launch sets are null, as prepared."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 3, raising=False)
-    monkeypatch.setattr(f"{MODULE}._scratch", lambda stream, nbytes, where: torch.empty(0))
+    monkeypatch.setattr(f"{MODULE}.memory.scratch", lambda stream, nbytes, where, keeps: torch.empty(0))
     call = arguments() | {"splits": 2}
     planned = plan(**call, statistics=statistics)
     given: list[Any] = []
     o, stored = planned._new_o(), planned._new_statistics()
-    planned._launch(lambda *words: given.extend(words), bytes(8 * 13), o, stored)
+    planned._launch(lambda *words: given.extend(words), bytes(8 * 13), o, stored, True)
     stream, addresses, *more = given
     at = *struct.unpack("<13Q", addresses), *more
     offsets = {offset: name for name, offset, _ in params.LAYOUT}
@@ -281,8 +281,8 @@ def test_a_kept_plan_is_for_its_statistics(monkeypatch: pytest.MonkeyPatch) -> N
             return self.statistics
 
     made: list[str] = []
-    monkeypatch.setattr(f"{MODULE}._plans", {})
-    monkeypatch.setattr(f"{MODULE}.plan", lambda *tensors, statistics, **options: Planned(statistics))
+    monkeypatch.setattr(f"{MODULE}.plans._plans", {})
+    monkeypatch.setattr(f"{MODULE}.plans.new_plan", lambda tensors, options, sparse: Planned(options.statistics))
     call = arguments()
     call["q"] = call["q"].as_subclass(OnGpu)
     for _ in range(2):

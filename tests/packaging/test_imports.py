@@ -77,7 +77,7 @@ import importlib, pkgutil, sys
 sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
 import fmha
 names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
-clients = ("fmha.harness.attention", "fmha.harness.arguments", "fmha.harness.exact", "fmha.harness.bench")
+clients = ("fmha.harness.attention", "fmha.harness.exact", "fmha.harness.bench")
 clients += ("fmha.harness.examples.triton",)
 clients += tuple(f"fmha.harness.scripted.{name}" for name in ("graphs", "torch_device", "triton_driver"))
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]

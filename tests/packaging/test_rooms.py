@@ -20,7 +20,7 @@ ROWS = tuple(
         "harness.report",
         "harness.evidence harness.exact harness.scripted harness.see harness.triton_kernel",
         "harness.attention harness.emulate harness.stages",
-        "harness.arguments harness.hosts harness.judge.comparison",
+        "harness.hosts harness.judge.comparison",
         "harness.config harness.supervisor",
         "harness.archive harness.worker",
         "harness.kernel_side",

@@ -19,11 +19,13 @@ DRIVER = """
 
 #include <cstdint>
 struct Event { uint64_t what, a, b, pointer; } events[1000];
-int count = 0, refused_launch = 0, refused_move = 0, inside = 0, overlapped = 0;
+int entered = 0, count = 0, refused_launch = 0, refused_move = 0, refused_enter = 0, inside = 0, overlapped = 0;
+thread_local uint64_t context = 0;
 extern "C" int launch(const void* config, void* function, void** arguments, void** extra) {
     if (__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) > 1) overlapped = 1;
     for (int i = 0; i < 200; ++i) sched_yield();  // other threads come to where they may not go
     const auto* parameters = static_cast<const uint64_t*>(*arguments);
+    if (context != 0xC0) return 201;  // CUDA_ERROR_INVALID_CONTEXT
     events[count++ % 1000] = {1, (uint64_t)config, (uint64_t)function, parameters[0]};
     __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
     return extra ? 1 : refused_launch;
@@ -32,8 +34,19 @@ extern "C" int move(void* map, void* address) {
     events[count++ % 1000] = {2, (uint64_t)map, (uint64_t)address, 0};
     return refused_move;
 }
+extern "C" int current(uint64_t* which) {
+    *which = context;
+    return 0;
+}
+extern "C" int enter(uint64_t which) {
+    if (refused_enter) return refused_enter;
+    context = which;
+    __atomic_add_fetch(&entered, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
 """
 WORDS = 6
+CONTEXT = 0xC0  # of the launches
 
 
 @dataclass
@@ -47,6 +60,15 @@ class Driver:
 
     def number(self, name: str) -> ctypes.c_int:
         return ctypes.c_int.in_dll(self.library, name)
+
+    def entries(self) -> tuple[int, int, int, int]:
+        return tuple(self.address(name) for name in ("launch", "move", "current", "enter"))  # type: ignore[return-value]
+
+    def context(self) -> int:
+        """The current one of this thread."""
+        which = ctypes.c_uint64()
+        self.library.current(ctypes.byref(which))
+        return which.value
 
     def events(self) -> list[tuple[int, ...]]:
         """What it was told since the last time: (1, config, function, first parameter) or (2, map, address)."""
@@ -69,8 +91,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture
 def driver(library: ctypes.CDLL) -> Driver:
     made = Driver(library)
-    for name in ("count", "refused_launch", "refused_move", "overlapped"):
+    for name in ("entered", "count", "refused_launch", "refused_move", "refused_enter", "overlapped"):
         made.number(name).value = 0
+    library.enter(ctypes.c_uint64(CONTEXT))
+    made.number("entered").value = 0
     return made
 
 
@@ -91,8 +115,10 @@ def kept(request: pytest.FixtureRequest, driver: Driver) -> Kept:
     argument = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
     at = [ctypes.addressof(parameters) + 8 * word for word in range(WORDS)]
     pointers = [(at[0], 1, 0), (at[1], 0, 0), (at[2], 0, 8), (at[3], 2, 16)]
-    entries = driver.address("launch"), driver.address("move"), ctypes.addressof(argument)
-    made = Kept(request.param(*entries, [(70, 0, 0), (71, 3, 0)], pointers), parameters)
+    made = Kept(
+        request.param(driver.entries(), CONTEXT, ctypes.addressof(argument), [(70, 0, 0), (71, 3, 0)], pointers),
+        parameters,
+    )
     made.argument = argument  # type: ignore[attr-defined]  # lives as long
     return made
 
@@ -124,6 +150,23 @@ def test_what_the_driver_refuses_ends_the_call(kept: Kept, driver: Driver) -> No
     driver.number("refused_launch").value = 719
     assert kept.launches(words(11, 12, 21, 22), words(0x1000, 0, 0, 0)) == 719
     assert driver.events() == [(2, 70, 0x1000), (1, 12, 11, 0)]
+
+
+@pytest.mark.parametrize("other", [0, 0xC1], ids=["no context", "another GPU's"])
+def test_launches_are_made_in_their_context_and_the_thread_keeps_its_own(
+    kept: Kept, driver: Driver, other: int
+) -> None:
+    call = words(11, 12), words(0x1000, 0, 0, 0)
+    assert kept.launches(*call) == 0
+    assert driver.number("entered").value == 0  # nothing to do where it is the current one
+    driver.library.enter(ctypes.c_uint64(other))
+    for refused in (0, 719):
+        driver.number("refused_launch").value = refused
+        assert kept.launches(*call) == refused
+        assert driver.context() == other
+    driver.number("refused_enter").value = 4
+    assert kept.launches(*call) == 4
+    assert [event[0] for event in driver.events()] == [2, 1, 1, 1]
 
 
 def test_a_map_that_was_refused_is_tried_again(kept: Kept, driver: Driver) -> None:
@@ -159,16 +202,16 @@ def test_no_call_comes_between_the_launches_of_another(kept: Kept, driver: Drive
      ((b"", b"", -1), OverflowError), ((b"", b"", "a"), TypeError), ((bytes(8 * 17), b""), ValueError)],
 )  # fmt: skip
 def test_what_is_no_call_is_refused(given: tuple[Any, ...], error: type[Exception], driver: Driver) -> None:
-    launches = _calls.Launches(driver.address("launch"), driver.address("move"), 0, [], [])
+    launches = _calls.Launches(driver.entries(), CONTEXT, 0, [], [])
     with pytest.raises(error):
         launches(*given)
 
 
 def test_fields_beyond_all_addresses_are_refused(driver: Driver) -> None:
     with pytest.raises(ValueError, match="beyond"):
-        _calls.Launches(driver.address("launch"), driver.address("move"), 0, [], [(0, 64, 0)])
+        _calls.Launches(driver.entries(), CONTEXT, 0, [], [(0, 64, 0)])
     with pytest.raises(TypeError):
-        _calls.Launches(driver.address("launch"), driver.address("move"), 0, [(0, 1)], [])
+        _calls.Launches(driver.entries(), CONTEXT, 0, [(0, 1)], [])
 
 
 @pytest.fixture(params=[_calls.read, calls.read_tensors], ids=["compiled", "python"])
@@ -224,3 +267,33 @@ def test_what_is_no_tensor_has_none(read: Any, other: object) -> None:
     import torch
 
     assert read((torch.zeros(2), other)) is None
+
+
+def without_memory() -> dict[str, Any]:
+    """Functions that hand a tensor that has none to `look`."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def fake(look: Any) -> None:
+        with FakeTensorMode():
+            x = torch.zeros(2)
+            look(x)
+        look(x)  # stays one without its mode
+
+    def of_transform(transform: Any) -> Any:
+        return lambda look: transform(lambda x: look(x) or x.sum())(torch.zeros(2, 3))
+
+    return {
+        "fake": fake,
+        "vmap": of_transform(torch.vmap),
+        "grad": of_transform(torch.func.grad),
+        "functionalize": of_transform(torch.func.functionalize),
+    }
+
+
+@pytest.mark.parametrize("kind", ["fake", "vmap", "grad", "functionalize"])
+def test_a_tensor_without_memory_has_none(read: Any, kind: str) -> None:
+    told: list[Any] = []
+    without_memory()[kind](lambda x: told.append(read((x, None))))
+    assert told
+    assert not any(told)

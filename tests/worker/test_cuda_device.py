@@ -78,6 +78,97 @@ def test_kept_launches_are_made_in_order_each_with_its_own_parameters(monkeypatc
     assert recorder.made == [(stream, *launch) for stream in (3, 0, 3) for launch in both]
 
 
+class TwoGpus(SimpleNamespace):
+    """As much of the driver as several GPUs need: what each is, and in which context what is done."""
+
+    def __init__(self) -> None:
+        names = ["COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT"]
+        super().__init__(
+            CUdevice_attribute=SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in names}),
+            CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed"),
+            CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=1),
+            contexts=[None],
+            mode="global",
+            done=[],
+            refuses=0,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other function: does nothing but to say where."""
+
+        def call(*given: Any) -> tuple[int, int]:
+            self.done.append((name, self.contexts[-1], self.mode))
+            return (self.refuses if name == "cuMemsetD8Async" else 0), 0x1000
+
+        return call
+
+    def cuDeviceGetCount(self) -> tuple[int, int]:  # noqa: N802
+        return 0, 2
+
+    def cuDeviceGet(self, index: int) -> tuple[int, int]:  # noqa: N802
+        return 0, index
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[int, int]:  # noqa: N802
+        return 0, 0xC0 + device
+
+    def cuDeviceGetAttribute(self, name: str, device: int) -> tuple[int, int]:  # noqa: N802
+        return 0, {"COMPUTE_CAPABILITY_MAJOR": (9, 10), "MULTIPROCESSOR_COUNT": (132, 148)}.get(name, (0, 0))[device]
+
+    def cuCtxPushCurrent(self, context: int) -> tuple[int]:  # noqa: N802
+        self.contexts.append(context)
+        return (0,)
+
+    def cuCtxPopCurrent(self) -> tuple[int, int]:  # noqa: N802
+        return 0, self.contexts.pop()
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[int]:  # noqa: N802
+        self.contexts[-1] = context
+        return (0,)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: str) -> tuple[int, str]:  # noqa: N802
+        self.mode, before = mode, self.mode
+        return 0, before
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoGpus]:
+    made = TwoGpus()
+    remembered = (cuda._gpu, cuda._primary_context, cuda._load)
+    for each in remembered:
+        each.cache_clear()
+    monkeypatch.setattr(cuda, "driver", lambda: made)
+    yield made
+    for each in remembered:
+        each.cache_clear()
+
+
+def test_each_visible_gpu_is_one_of_its_own(gpus: TwoGpus, tmp_path: Path) -> None:
+    assert [cuda.architecture(index) for index in range(2)] == ["sm_90a", "sm_100a"]
+    assert [cuda.multiprocessors(index) for index in range(2)] == [132, 148]
+    artifact = tmp_path / "any.cubin"
+    artifact.write_bytes(b"cubin")
+    for index in (0, 1, 0):
+        device = cuda.CudaDevice(index=index)
+        assert (device.multiprocessors, gpus.contexts) == ((132, 148)[index], [0xC0 + index])
+        device.load(artifact)
+    assert [context for name, context, _ in gpus.done if name == "cuModuleLoadData"] == [0xC0, 0xC1]
+    with pytest.raises(DeviceError, match="the CUDA driver sees 2 GPUs, none of index 2"):
+        cuda.CudaDevice(index=2)
+
+
+@pytest.mark.parametrize("refused", [0, 2])
+def test_zeros_are_of_their_gpu_and_leave_the_thread_as_it_was(gpus: TwoGpus, refused: int) -> None:
+    gpus.refuses = refused
+    if refused:
+        with pytest.raises(AttributeError):  # of the status, which has a name
+            cuda.zeros(4096, 1)
+    else:
+        assert cuda.zeros(4096, 1) == 0x1000
+    assert (gpus.contexts, gpus.mode) == ([None], "global")
+    assert {(context, mode) for _, context, mode in gpus.done} == {(0xC1, "relaxed")}
+    assert "cuMemAlloc" in [name for name, _, _ in gpus.done]
+
+
 @pytest.fixture(params=["in this process", "across the wall"])
 def device(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Device]:
     if request.param == "in this process":

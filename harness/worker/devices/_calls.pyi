@@ -4,7 +4,13 @@ Field = tuple[int, int, int]
 
 class Launches:
     def __init__(
-        self, launch: int, move: int, arguments: int, maps: Sequence[Field], pointers: Sequence[Field], /
+        self,
+        entries: Sequence[int],
+        context: int,
+        arguments: int,
+        maps: Sequence[Field],
+        pointers: Sequence[Field],
+        /,
     ) -> None: ...
     def __call__(self, configured: bytes, addresses: bytes, /, *more: int) -> int: ...
 

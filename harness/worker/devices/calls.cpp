@@ -47,11 +47,20 @@ struct Held {
     explicit operator bool() const { return object; }
 };
 
+// Whether tensors of `type` have memory of their own, unlike a FakeTensor: torch's own types and theirs have a builtin
+// function for __torch_dispatch__, which says no.
+bool has_memory(PyTypeObject* type) {
+    const Held dispatch(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__torch_dispatch__"));
+    if (!dispatch) PyErr_Clear();
+    return dispatch && PyCFunction_Check(dispatch.object);
+}
+
 // What `type` offers; null without an error where it offers nothing that is known here.
 Exchange* exchange_of(PyTypeObject* type) {
     static PyTypeObject* known = nullptr;  // with the GIL held; a type is kept so that no other gets its address
     static Exchange* found = nullptr;
     if (type == known) return found;
+    if (!has_memory(type)) return nullptr;
     const Held capsule(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
     if (!capsule) {
         PyErr_Clear();
@@ -68,9 +77,9 @@ Exchange* exchange_of(PyTypeObject* type) {
     return found = offered;
 }
 
-// read(tensors) -> (form, addresses), or None where one of them is no tensor that DLPack tells of. The form is what a
-// plan depends on: which tensors there are, shapes, strides, dtypes, devices, and how far off its alignment an address
-// is.
+// read(tensors) -> (form, addresses), or None where one of them is no tensor that DLPack tells of, or has no memory.
+// The form is what a plan depends on: which tensors there are, shapes, strides, dtypes, devices, and how far off its
+// alignment an address is.
 PyObject* read(PyObject*, PyObject* tensors) {
     if (!PyTuple_Check(tensors) || PyTuple_GET_SIZE(tensors) > kMostTensors) Py_RETURN_NONE;
     i64 form[kMostTensors * (3 + 2 * kMostDimensions)];
@@ -90,6 +99,7 @@ PyObject* read(PyObject*, PyObject* tensors) {
         if (t.dimensions > kMostDimensions) Py_RETURN_NONE;
         const bool empty = std::find(t.shape, t.shape + t.dimensions, 0) != t.shape + t.dimensions;
         addresses[place] = empty ? 0 : reinterpret_cast<u64>(t.data) + t.byte_offset;
+        if (!empty && !t.data) Py_RETURN_NONE;
         form[length++] = place << 40 | static_cast<i64>(addresses[place] % kAlignment) << 32 | t.dimensions;
         form[length++] = static_cast<i64>(t.device_type) << 32 | static_cast<std::uint32_t>(t.device_id);
         form[length++] = t.code | t.bits << 8 | t.lanes << 16;
@@ -114,7 +124,9 @@ struct Launches {
     PyObject_HEAD vectorcallfunc call;
     int (*launch)(const void* config, void* function, void** arguments, void** extra);
     int (*move)(void* map, void* address);
-    void** arguments;
+    int (*current)(void** context);
+    int (*enter)(void* context);
+    void *context, **arguments;
     std::vector<Field>*maps, *pointers;
     std::vector<u64>* known;  // the addresses that the maps have
 };
@@ -157,7 +169,12 @@ PyObject* call(PyObject* self, PyObject* const* given, std::size_t flags, PyObje
         return nullptr;
     }
     std::memcpy(launches, PyBytes_AS_STRING(given[0]), words * sizeof(u64));
-    int answer = 0;
+    // Another GPU's context may be the thread's, or none, and stays that.
+    void* before = nullptr;
+    int answer = l.current(&before);
+    const bool elsewhere = before != l.context;
+    if (!answer && elsewhere) answer = l.enter(l.context);
+    if (answer) return PyLong_FromLong(answer);
     // A launch waits where the GPU is far behind, and another thread may be what it waits for.
     Py_BEGIN_ALLOW_THREADS;
     {
@@ -174,21 +191,28 @@ PyObject* call(PyObject* self, PyObject* const* given, std::size_t flags, PyObje
                               l.arguments, nullptr);
     }
     Py_END_ALLOW_THREADS;
+    if (elsewhere) l.enter(before);
     return PyLong_FromLong(answer);
 }
 
-// Launches(launch, move, arguments, maps, pointers): the addresses of cuLaunchKernelEx, of cuTensorMapReplaceAddress
-// and of the array of one pointer to the parameters, and the fields within these.
+// Launches(entries, context, arguments, maps, pointers): the addresses of cuLaunchKernelEx, cuTensorMapReplaceAddress,
+// cuCtxGetCurrent and cuCtxSetCurrent; the context of the launches; the address of the array of one pointer to the
+// parameters, and the fields within these.
 PyObject* make(PyTypeObject* type, PyObject* given, PyObject*) {
-    unsigned long long launch, move, arguments;
+    unsigned long long launch, move, current, enter, context, arguments;
     PyObject *maps, *pointers;
-    if (!PyArg_ParseTuple(given, "KKKOO", &launch, &move, &arguments, &maps, &pointers)) return nullptr;
+    if (!PyArg_ParseTuple(given, "(KKKK)KKOO", &launch, &move, &current, &enter, &context, &arguments, &maps,
+                          &pointers))
+        return nullptr;
     PyObject* const made = type->tp_alloc(type, 0);
     if (!made) return nullptr;
     auto& l = *reinterpret_cast<Launches*>(made);
     l.call = call;
     l.launch = reinterpret_cast<decltype(l.launch)>(launch);
     l.move = reinterpret_cast<decltype(l.move)>(move);
+    l.current = reinterpret_cast<decltype(l.current)>(current);
+    l.enter = reinterpret_cast<decltype(l.enter)>(enter);
+    l.context = reinterpret_cast<void*>(context);
     l.arguments = reinterpret_cast<void**>(arguments);
     l.maps = new std::vector<Field>, l.pointers = new std::vector<Field>;
     l.known = new std::vector<u64>;

@@ -1,7 +1,7 @@
 """A GPU as a device, over the CUDA driver API. The only file of the harness that imports `cuda.bindings`.
 
 Uses the device's primary context, as torch does, so that addresses of torch tensors are valid here.
-CUDA_VISIBLE_DEVICES chooses among several GPUs.
+CUDA_VISIBLE_DEVICES chooses among several GPUs, and so does `index`, which counts those that it leaves as torch does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -51,25 +50,27 @@ TENSOR_MAP_TYPES: Final[Mapping[TensorMapType, str]] = {
 
 
 class CudaDevice:
-    """The first visible GPU. DeviceError for what the driver refuses, DeviceLostError for what kills the context.
+    """Visible GPU `index`. DeviceError for what the driver refuses, DeviceLostError for what kills the context.
 
-    Launches go to `stream`, a CUstream as an integer, and are waited for unless `wait` is false. There are no hazards
-    and no schedules here: `seed` and `schedule` are those of the interface.
+    Its context is made the current one of the thread, and has to be that in calls. Launches go to `stream`, a CUstream
+    as an integer, and are waited for unless `wait` is false. There are no hazards and no schedules here: `seed` and
+    `schedule` are those of the interface.
     """
 
     name = "cuda"
     artifact: Literal["ptx", "cubin"] = "cubin"
 
-    def __init__(self, seed: int = 0, schedule: str = "realistic", *, stream: int = 0, wait: bool = True) -> None:
-        self.stream, self.wait = stream, wait
+    def __init__(
+        self, seed: int = 0, schedule: str = "realistic", *, stream: int = 0, wait: bool = True, index: int = 0
+    ) -> None:
+        self.stream, self.wait, self._index = stream, wait, index
         self.first_plane = 0  # a GPU runs all of a grid
         self._driver = driver()
         self._allocated: list[int] = []
         self._graphs: list[_Graph] = []
         self._recorded: list[tuple[Any, LaunchConfig, bytes]] | None = None
-        self._device = _gpu()
-        _check("cuCtxSetCurrent", self._driver.cuCtxSetCurrent(_primary_context()))
-        self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
+        _check("cuCtxSetCurrent", self._driver.cuCtxSetCurrent(_primary_context(index)))
+        self.multiprocessors = multiprocessors(index)
 
     def alloc(self, nbytes: int, name: str) -> int:
         address = int(_check(f"allocation of {nbytes} bytes for {name}", self._driver.cuMemAlloc(nbytes)))
@@ -116,7 +117,7 @@ class CudaDevice:
         return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
 
     def load(self, artifact: Path) -> LoadedModule:
-        module: LoadedModule = _load(artifact)
+        module: LoadedModule = _load(artifact, self._index)
         return module
 
     def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
@@ -148,7 +149,7 @@ class CudaDevice:
     ) -> Prepared:
         """As `keep`, to be made over other addresses. All have the same parameters, in which `maps` and `pointers` are
         offsets."""
-        return Prepared(self._record(work), maps, pointers)
+        return Prepared(self._record(work), maps, pointers, self._index)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         """The launches as a graph: what is timed is the GPU, not the host's way to it."""
@@ -163,7 +164,7 @@ class CudaDevice:
         return graph.replay
 
     def clock(self) -> float | None:
-        return _clock()()
+        return _clock(self._index)()
 
     def symbol(self, module: LoadedModule, name: str) -> tuple[int, int]:
         """Address and bytes of a variable of the module."""
@@ -187,10 +188,6 @@ class CudaDevice:
         finally:
             self._recorded = None
 
-    def _attribute(self, name: str) -> int:
-        attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(_check(name, self._driver.cuDeviceGetAttribute(attribute, self._device)))
-
 
 def _configured(config: LaunchConfig, stream: int) -> Any:
     made = driver().CUlaunchConfig()
@@ -210,9 +207,6 @@ def _configured(config: LaunchConfig, stream: int) -> Any:
         attributes.append(serial)
     made.attrs, made.numAttrs = attributes, len(attributes)
     return made
-
-
-_thread = threading.local()  # `ready` once the GPU's context is current in it
 
 
 class Kept:
@@ -260,24 +254,23 @@ class Prepared:
         launches: Sequence[tuple[Any, LaunchConfig, bytes]],
         maps: Sequence[calls.Field],
         pointers: Sequence[calls.Field],
+        index: int = 0,
     ) -> None:
         self._launches = [(function, config) for function, config, _ in launches]
         (params,) = {params for _, _, params in launches}
         self._params = _Params(params)
-        entries = (_entry("cuLaunchKernelEx"), _entry("cuTensorMapReplaceAddress"))
+        entries = tuple(_entry(f"cu{name}") for name in calls.ENTRIES)
         placed = (
             [(self._params.base + offset, source, beyond) for offset, source, beyond in fields]
             for fields in (maps, pointers)
         )
-        self._kept = calls.Launches(*entries, self._params.arguments, *placed)
+        self._kept = calls.Launches(entries, int(_primary_context(index)), self._params.arguments, *placed)
         self._configured: dict[int, tuple[bytes, list[Any]]] = {}
 
     def __call__(self, stream: int, addresses: bytes, *more: int) -> None:
-        """Launches on `stream`. The call's addresses, of which fields have numbers, are `addresses` and then `more`."""
+        """Launches on `stream`. The call's addresses, of which fields have numbers, are `addresses` and then `more`.
+        Whatever context is the thread's current one stays that."""
         configured = self._configured.get(stream) or self._configure(stream)
-        if not getattr(_thread, "ready", False):
-            _check("cuCtxSetCurrent", driver().cuCtxSetCurrent(_primary_context()))
-            _thread.ready = True
         answer = self._kept(configured[0], addresses, *more)
         if answer:
             _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
@@ -339,10 +332,10 @@ class _Graph:
 
 
 @functools.cache
-def _clock() -> Callable[[], float | None]:
+def _clock(index: int) -> Callable[[], float | None]:
     """NVML counts GPUs otherwise than CUDA does, so the GPU is named by its UUID."""
     d = driver()
-    bits = bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu())).bytes)
+    bits = bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu(index))).bytes)
     return sm_clock(f"GPU-{uuid.UUID(bytes=bits)}")
 
 
@@ -360,38 +353,65 @@ def driver() -> ModuleType:
     return bindings  # type: ignore[no-any-return]
 
 
-def architecture() -> str:
-    """nvcc's name of the first visible GPU with its own features, e.g. `sm_90a`."""
-    d, gpu = driver(), _gpu()
-    part = d.CUdevice_attribute
-    attributes = (
-        part.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-        part.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-    )
-    major, minor = (int(_check("cuDeviceGetAttribute", d.cuDeviceGetAttribute(item, gpu))) for item in attributes)
+def architecture(index: int = 0) -> str:
+    """nvcc's name of a visible GPU with its own features, e.g. `sm_90a`."""
+    major, minor = (_attribute(f"COMPUTE_CAPABILITY_{part}", index) for part in ("MAJOR", "MINOR"))
     return f"sm_{major}{minor}a"
 
 
+def multiprocessors(index: int = 0) -> int:
+    """How many a visible GPU has."""
+    return _attribute("MULTIPROCESSOR_COUNT", index)
+
+
+def zeros(nbytes: int, index: int = 0) -> int:
+    """The address of so many zeros on a visible GPU, there until the process ends. Memory of the driver's own: no
+    allocator knows of it, whatever pool it takes from, and no stream has to be waited for."""
+    d, context = driver(), _primary_context(index)
+    relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED  # another thread may be at a graph
+    mode = _check("cuThreadExchangeStreamCaptureMode", d.cuThreadExchangeStreamCaptureMode(relaxed))
+    _check("cuCtxPushCurrent", d.cuCtxPushCurrent(context))
+    try:
+        address = int(_check(f"allocation of {nbytes} bytes", d.cuMemAlloc(nbytes)))
+        kind = d.CUstream_flags.CU_STREAM_NON_BLOCKING
+        stream = _check("cuStreamCreate", d.cuStreamCreate(kind))
+        _check("cuMemsetD8Async", d.cuMemsetD8Async(address, 0, nbytes, stream))
+        _check("zeros", d.cuStreamSynchronize(stream), after_launch=True)
+        _check("cuStreamDestroy", d.cuStreamDestroy(stream))
+        return address
+    finally:
+        d.cuCtxPopCurrent()
+        d.cuThreadExchangeStreamCaptureMode(mode)
+
+
+def _attribute(name: str, index: int) -> int:
+    attribute = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(_check(name, driver().cuDeviceGetAttribute(attribute, _gpu(index))))
+
+
 @functools.cache
-def _gpu() -> Any:
-    if int(_check("cuDeviceGetCount", driver().cuDeviceGetCount())) == 0:
+def _gpu(index: int) -> Any:
+    count = int(_check("cuDeviceGetCount", driver().cuDeviceGetCount()))
+    if count == 0:
         raise DeviceError("the CUDA driver sees no GPU")
-    return _check("cuDeviceGet", driver().cuDeviceGet(0))
+    if index >= count:
+        raise DeviceError(f"the CUDA driver sees {count} GPUs, none of index {index}")
+    return _check("cuDeviceGet", driver().cuDeviceGet(index))
 
 
 @functools.cache
-def _primary_context() -> Any:
-    return _check("cuDevicePrimaryCtxRetain", driver().cuDevicePrimaryCtxRetain(_gpu()))
+def _primary_context(index: int) -> Any:
+    return _check("cuDevicePrimaryCtxRetain", driver().cuDevicePrimaryCtxRetain(_gpu(index)))
 
 
 @functools.lru_cache(maxsize=64)
-def _load(artifact: Path) -> Any:
-    """Loads once a process: artefacts lie in a cache by content and never change."""
+def _load(artifact: Path, index: int) -> Any:
+    """Loads once a process and GPU, whose context is current: artefacts lie in a cache by content and never change."""
     try:
         image = artifact.read_bytes()
     except OSError as error:
         raise DeviceError(f"{artifact} cannot be read: {error.strerror}") from error
-    return _check(f"{artifact.name} on {architecture()}", driver().cuModuleLoadData(image))
+    return _check(f"{artifact.name} on {architecture(index)}", driver().cuModuleLoadData(image))
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,21 +1,20 @@
-"""The arguments of fmha.attention, checked: what a call is given, and the call they make."""
+"""The tensors of fmha.attention, checked: what a call is given, and the call that they and the options make."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
+from torch.autograd import forward_ad
 
-from fmha.harness.judge.configuration import PAGE_SIZES, STORED, Statistics
+from fmha.harness.attention import values
+from fmha.harness.attention.options import PAGE, Window, scale_of, window_of
+from fmha.harness.judge.configuration import PAGE_SIZES
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.worker.devices.calls import ALIGNMENT
 
-Window = int | tuple[int | None, int | None]
-MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
 MOST_ROWS = 2**31 - 1  # of packed tensors, and row tiles of a call: what an int32 holds
 MOST_PAGED = 2**31 - 256  # keys that a block table has room for: kernels count to the end of a tile, 128 at most
 LEAST_TILE = 64  # rows: no kernel has smaller row tiles
@@ -62,12 +61,11 @@ def check(
     max_seqlen_k: int | None,
     normalise: bool,
     output_dtype: torch.dtype,
-    statistics: Statistics,
 ) -> Arguments:
-    """The arguments of fmha.attention as one object.
+    """The arguments of fmha.attention as one object; the options among them have been checked.
 
     TypeError for what is no tensor or has the wrong dtype, ValueError for anything else; the message names the
-    argument, what it is and what it should be. Lengths are looked at on a CPU only: on a GPU that would wait for it.
+    argument, what it is and what it should be. Values are looked at where fmha.harness.attention.values says.
     """
     sizes: dict[str, Any] = dict(_queries(q, cu_seqlens_q, max_seqlen_q))
     keys = _key_dimensions(k, block_table, cu_seqlens_k)
@@ -93,26 +91,18 @@ def check(
     _tensor("kv_lens", kv_lens, torch.int32, ("batch",), sizes)
     _tensor("query_offsets", query_offsets, torch.int32, ("batch",), sizes)
     _tensor("sink", sink, torch.float32, ("heads",), sizes)
-    _lengths("kv_lens", kv_lens, sizes["s_k"])
-    if block_table is not None and window is None and query_offsets is None:  # else entries may be left out
-        _page_numbers(block_table, kv_lens, sizes)
-    if q.is_cuda and q.device.index != 0:
-        raise ValueError(f"q: expected the first visible GPU, got {q.device}; choose by CUDA_VISIBLE_DEVICES")
+    if q.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"q: expected a tensor on a GPU or on the CPU, got one on {q.device}")
     for name, tensor in given.items():
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"{name}: is on {tensor.device}, q on {q.device}")
-    if output_dtype not in (torch.float32, torch.bfloat16):
-        raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {output_dtype}")
-    if output_dtype == torch.bfloat16 and not normalise:
-        raise ValueError("output_dtype: un-normalised output is torch.float32 only, got torch.bfloat16")
-    check_statistics(statistics, normalise)
     left, right = window_of(causal, window)
     call = Call(
         **sizes,
         shared_kv=v is None,
         window_left=left,
         window_right=right,
-        scale=_scale(scale, sizes["head_dim"]),
+        scale=scale_of(scale, sizes["head_dim"]),
         normalise=normalise,
         output_bf16=output_dtype == torch.bfloat16,
         q_strides=_strides(q, "total_q" in sizes),
@@ -121,7 +111,54 @@ def check(
     )
     if sparse is not None and call.by_head:
         raise ValueError(f"q: expected a contiguous tensor beside a sparse branch, got strides {q.stride()}")
-    return Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
+    arguments = Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
+    if not q.is_cuda:  # of a GPU's a plan asks for each call
+        values.check_values(arguments.tensors, call)
+    return arguments
+
+
+def check_sparse(sparse: Any) -> None:
+    """TypeError for what is no sparse branch."""
+    if sparse is not None and not isinstance(sparse, Sparse):
+        raise TypeError(f"sparse: expected fmha.Sparse, got {type(sparse).__name__}")
+
+
+def refuse_lost_gradient(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> None:
+    """NotImplementedError where a tensor needs a gradient, which nobody would compute. Of what is no tensor the checks
+    say so."""
+    # Each call comes here, so that it is written out.
+    if (
+        getattr(q, "requires_grad", False)
+        or getattr(k, "requires_grad", False)
+        or (v is not None and getattr(v, "requires_grad", False))
+        or (sink is not None and getattr(sink, "requires_grad", False))
+        or getattr(getattr(sparse, "k", None), "requires_grad", False)
+        or getattr(getattr(sparse, "v", None), "requires_grad", False)
+    ):
+        for name, tensor in _floats(q, k, v, sink, sparse):
+            if tensor.requires_grad:
+                raise NotImplementedError(
+                    f"{name}: requires a gradient, which would be lost: no kernel has a backward pass yet; "
+                    f"call under torch.no_grad(), or pass {name}.detach()"
+                )
+
+
+def refuse_lost_tangent(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> None:
+    """The same of forward-mode differentiation."""
+    for name, tensor in _floats(q, k, v, sink, sparse):
+        if forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                f"{name}: has a tangent, which would be lost: no kernel has a derivative yet; pass its primal, of "
+                "torch.autograd.forward_ad.unpack_dual"
+            )
+
+
+def _floats(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Which tensors might be differentiated."""
+    named = [("q", q), ("k", k), ("v", v), ("sink", sink)]
+    if isinstance(sparse, Sparse):
+        named += [("sparse.k", sparse.k), ("sparse.v", sparse.v)]
+    return ((name, tensor) for name, tensor in named if isinstance(tensor, torch.Tensor))
 
 
 def _queries(q: torch.Tensor, cu_seqlens: torch.Tensor | None, longest: int | None) -> dict[str, int]:
@@ -153,18 +190,12 @@ def _packed(
     _tensor(said, cu_seqlens, torch.int32, ("batch + 1",), rows)
     if cu_seqlens.numel() < 2:
         raise ValueError(f"{said}: expected at least 2 values, got {cu_seqlens.numel()}")
-    if isinstance(longest, bool) or not isinstance(longest, int):
-        raise TypeError(f"max_seqlen_{name}: expected an int with {said}, got {type(longest).__name__}")
+    if longest is None:
+        raise TypeError(f"max_seqlen_{name}: expected an int with {said}, got None")
     if longest < (1 if name == "q" else 0):
         raise ValueError(f"max_seqlen_{name}: expected at least {1 if name == 'q' else 0}, got {longest}")
     if total > MOST_ROWS:
         raise ValueError(f"{name}: expected at most {MOST_ROWS} packed rows, got {total}")
-    if not cu_seqlens.is_cuda:
-        lengths = cu_seqlens.diff()
-        if int(cu_seqlens[0]) or int(cu_seqlens[-1]) != total or bool((lengths < 0).any()):
-            raise ValueError(f"{said}: expected values that grow from 0 to the {total} rows, got {cu_seqlens.tolist()}")
-        if int(lengths.max()) > longest:
-            raise ValueError(f"max_seqlen_{name}: expected at least {int(lengths.max())}, the longest, got {longest}")
     return {"batch": cu_seqlens.numel() - 1, "longest": min(longest, total)}
 
 
@@ -195,17 +226,6 @@ def _pages(block_table: torch.Tensor, sizes: dict[str, int]) -> None:
         raise ValueError(f"block_table: expected room for at most {MOST_PAGED} keys, got {sizes['s_k']}")
 
 
-def _page_numbers(block_table: torch.Tensor, kv_lens: torch.Tensor | None, sizes: dict[str, int]) -> None:
-    """ValueError for a page that is none among those that keys below kv_len are in."""
-    if block_table.is_cuda:
-        return
-    needed = torch.full((sizes["batch"],), sizes["s_k"]) if kv_lens is None else kv_lens
-    held = torch.arange(block_table.shape[1]) * sizes["page_size"] < needed[:, None]
-    wrong = block_table[held & ((block_table < 0) | (block_table >= sizes["pages"]))]
-    if wrong.numel():
-        raise ValueError(f"block_table: expected pages from 0 to {sizes['pages'] - 1}, got {int(wrong[0])}")
-
-
 def _packed_keys(cu_seqlens: torch.Tensor, longest: int | None, sizes: dict[str, int]) -> None:
     sizes |= {"s_k": _packed("k", cu_seqlens, longest, sizes["total_k"], sizes)["longest"]}
 
@@ -230,8 +250,6 @@ def _scattered_alone(sizes: dict[str, int], kv_lens: Any, sparse: Any) -> None:
 
 
 def _sparse(sparse: Sparse, sizes: dict[str, int], *, shared_kv: bool) -> dict[str, int]:
-    if not isinstance(sparse, Sparse):
-        raise TypeError(f"sparse: expected fmha.Sparse, got {type(sparse).__name__}")
     rows = ("batch", "s_sparse", "head_dim")
     _tensor("sparse.k", sparse.k, torch.bfloat16, rows, sizes)
     sizes = sizes | {"s_sparse": sparse.k.shape[1]}
@@ -242,7 +260,6 @@ def _sparse(sparse: Sparse, sizes: dict[str, int], *, shared_kv: bool) -> dict[s
     _tensor("sparse.indices", sparse.indices, torch.int32, ("batch", "t", "topk"), sizes)
     topk = sparse.indices.shape[2]
     _tensor("sparse.lens", sparse.lens, torch.int32, ("batch", "t"), sizes)
-    _lengths("sparse.lens", sparse.lens, topk)
     return {"s_sparse": sizes["s_sparse"], "topk": topk} if topk else {}
 
 
@@ -252,6 +269,13 @@ def _tensor(name: str, tensor: Any, dtype: torch.dtype, shape: Sequence[str], si
         return
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a tensor of {dtype}, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got {tensor.layout}")
+    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+        raise NotImplementedError(
+            f"{name}: no kernel reads {tensor.dtype} yet; pass {name}.to({dtype}), times its scale where it has one. "
+            f"{PAGE} says what FP8 would take"
+        )
     if tensor.dtype != dtype:
         raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
     wanted = [sizes.get(size, size) for size in shape]
@@ -306,47 +330,3 @@ def _strides(tensor: torch.Tensor, packed: bool) -> tuple[int, ...] | None:
 def misaligned(name: str, address: int) -> str:
     """What is said of a tensor that TMA cannot read."""
     return f"{name}: expected memory aligned to {ALIGNMENT} bytes, got {address:#x}; call .clone()"
-
-
-def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:
-    if lengths is None or lengths.is_cuda:
-        return
-    outside = lengths[(lengths < 0) | (lengths > longest)]
-    if outside.numel():
-        raise ValueError(f"{name}: expected values from 0 to {longest}, got {int(outside[0])}")
-
-
-def check_statistics(statistics: Statistics, normalise: bool) -> None:
-    """ValueError for what is none of them, and for fewer than o needs."""
-    if not isinstance(statistics, str) or statistics not in STORED:
-        raise ValueError(f"statistics: expected {', '.join(map(repr, STORED))}, got {statistics!r}")
-    if statistics != "all" and not normalise:
-        raise ValueError(f"statistics: un-normalised output is relative to row_max; expected 'all', got {statistics!r}")
-
-
-def window_of(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
-    """Keys seen before and after the query's own position."""
-    if window is None:
-        return None, 0 if causal else None
-    if isinstance(window, int):
-        if window < 1:
-            raise ValueError(f"window: expected at least 1 key, the query's own, got {window}")
-        if window > MOST_KEYS:
-            raise ValueError(f"window: expected at most {MOST_KEYS} keys, got {window}; None is no limit")
-        return window - 1, 0
-    left, right = window
-    for side in (left, right):
-        if side is not None and not 0 <= side <= MOST_KEYS:
-            raise ValueError(f"window: expected counts of keys up to {MOST_KEYS} or None, got {window}")
-    if causal and right is not None and right > 0:
-        raise ValueError(f"window: causal attention sees no key after the query's own, got {window}")
-    return left, 0 if causal else right
-
-
-def _scale(scale: float | None, head_dim: int) -> float:
-    """As the float32 that a kernel is given."""
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(1.0 / math.sqrt(head_dim) if scale is None else scale))
-    if not 0.0 < rounded < math.inf:
-        raise ValueError(f"scale: expected a positive finite number, got {scale}")
-    return rounded

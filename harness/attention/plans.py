@@ -1,0 +1,292 @@
+"""Calls that have been planned: a kernel chosen and built, its launches prepared. What is left for a call of the same
+shapes and options is to allocate its outputs and to launch."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from fmha.harness.attention import memory, values
+from fmha.harness.attention.arguments import Arguments, Sparse, check, check_sparse, misaligned, refuse_lost_gradient
+from fmha.harness.attention.decision import artifact, decide
+from fmha.harness.attention.options import Window, check_options
+from fmha.harness.attention.result import AttentionResult, same_statistics
+from fmha.harness.attention.tensors import NAMES, Tensors, in_words, lack_memory, listed, read
+from fmha.harness.contract.protocol import FindingRecord, Variant
+from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
+from fmha.harness.kernel_side import params
+from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
+from fmha.harness.worker.devices import calls
+from fmha.harness.worker.devices.cuda import CudaDevice, Prepared
+
+MOST_PLANS = 4096  # that are kept, each some kilobytes
+OUTPUTS = ("o", *STORED["all"])
+PARTIAL = ("partial_o", "partial_max", "partial_sum", "shares")
+ADDRESSES = (*NAMES, "o", "statistics", "scratch", "drawn")  # of a launch: the tensors', then what `_launch` adds
+Place = Literal["emulator", "cuda"]
+OF_CALL = ("scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype")
+
+_plans: dict[Any, AttentionPlan] = {}
+
+
+class Options(NamedTuple):
+    """What a call is given beside tensors, as it is given: not checked."""
+
+    scale: float | None
+    causal: bool
+    window: Window | None
+    softcap: float | None
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    normalise: bool
+    output_dtype: torch.dtype
+    statistics: Statistics
+    splits: int | None
+    p_path: PathChoice
+    device: Place | None
+
+    def check(self, q: Any, sparse: Any) -> None:
+        """TypeError, ValueError or NotImplementedError for what cannot be, also of the tensors' device."""
+        *options, device = self
+        check_options(**dict(zip(self._fields, options, strict=False)))
+        check_sparse(sparse)
+        place = "cuda" if isinstance(q, torch.Tensor) and q.is_cuda else "emulator"
+        if device not in (None, place):
+            raise ValueError(f"device: expected {place!r}, where the tensors run, got {device!r}")
+
+
+def kept_plan(
+    tensors: Tensors, options: tuple[Any, ...], sparse: Sparse | None
+) -> tuple[AttentionPlan | None, bytes | None]:
+    """The plan for tensors and Options, made where there is none yet, and the tensors' addresses where they have been
+    read. No plan for tensors without memory. Raises what `plan` raises."""
+    key = known = addresses = None
+    q = tensors[0]
+    if isinstance(q, torch.Tensor) and q.is_cuda:
+        try:
+            form, addresses = read(tensors)
+            key = options, form
+            known = _plans.get(key)
+        except TypeError:  # no tensor, or nothing that can be a key: the checks say what is wrong
+            key = None
+    if known is None:
+        if key is None and lack_memory(tensors):
+            return None, None
+        known = new_plan(tensors, Options(*options), sparse)
+        if key is not None:
+            while len(_plans) >= MOST_PLANS:
+                _plans.pop(next(iter(_plans)))
+            _plans[key] = known
+    return known, addresses
+
+
+def new_plan(tensors: Tensors, options: Options, sparse: Sparse | None) -> AttentionPlan:
+    """Of tensors that have memory."""
+    given: dict[str, Any] = dict(zip(NAMES, tensors, strict=True))
+    options.check(given["q"], sparse)
+    arguments = check(
+        **{name: tensor for name, tensor in given.items() if not name.startswith("sparse_")},
+        sparse=sparse,
+        **{name: getattr(options, name) for name in OF_CALL},
+    )
+    variant, call = decide(arguments, options.splits, options.p_path, given["q"].device)
+    return AttentionPlan(arguments, tensors, variant, call, options.statistics)
+
+
+class AttentionPlan:
+    """A call of `attention`, prepared: `call` has its sizes, options and splits, `variant` is the kernel, `statistics`
+    says what it stores beside o."""
+
+    def __init__(
+        self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call, statistics: Statistics
+    ) -> None:
+        self.variant, self.call, self.statistics = variant, call, statistics
+        self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
+        self._form, self._each = read(tensors)[0], [in_words(x) for x in tensors]
+        self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
+        rows = call.rows
+        o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
+        self._new_o = _empty((*rows, call.row_elements), o_dtype, self._where)
+        # Where rows of q, k and v are shorter than the kernel's, it is given an o of its own rows.
+        self._new_wide = None if call.width is None else _empty((*rows, call.head_dim), o_dtype, self._where)
+        stored = STORED[statistics]
+        new_statistics = _empty((len(stored), *rows), torch.float32, self._where) if stored else None
+        self._new_statistics: Callable[[], torch.Tensor | None] = new_statistics or (lambda: None)
+        self._taken: set[Hashable] = set()  # forms of outputs that have been found to fit
+        index = self._where.index if self._where.type == "cuda" else -1
+        self._outputs = tuple(
+            None if new is None else (new.args[0], new.keywords["dtype"], index, True)
+            for new in (self._new_o, new_statistics)
+        )
+        sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
+        self._scratch_bytes = sum(sizes)
+        memory.refuse_too_much(call, self._scratch_bytes, self._where)
+        # What lies within the statistics and within the scratch memory, and where.
+        self._within = {name: ("statistics", 4 * math.prod(rows) * place) for place, name in enumerate(stored)}
+        self._within |= {name: ("scratch", sum(sizes[:place])) for place, name in enumerate(PARTIAL)}
+        self._draws = walkers_of(variant, call) > 0
+        self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor | None = None,
+        *,
+        kv_lens: torch.Tensor | None = None,
+        query_offsets: torch.Tensor | None = None,
+        sparse: Sparse | None = None,
+        sink: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+        cu_seqlens_q: torch.Tensor | None = None,
+        cu_seqlens_k: torch.Tensor | None = None,
+        out: AttentionResult | None = None,
+    ) -> AttentionResult:
+        """`attention` of tensors of the shapes, dtypes and device that were planned for; ValueError for others."""
+        if torch.is_grad_enabled():
+            refuse_lost_gradient(q, k, v, sink, sparse)
+        tensors = listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
+        form, addresses = read(tensors)
+        if form != self._form:
+            for name, got, wanted in zip(NAMES, map(in_words, tensors), self._each, strict=True):
+                if got != wanted:
+                    raise ValueError(f"{name}: planned for {wanted}, got {got}; make a plan for each set of shapes")
+            places = zip(NAMES, np.frombuffer(addresses, np.uint64), strict=True)
+            raise ValueError(next(misaligned(name, int(at)) for name, at in places if at % calls.ALIGNMENT))
+        return self.run(tensors, addresses, out)
+
+    def run(
+        self, tensors: Tensors, addresses: bytes | None, out: AttentionResult | None = None, *, keeps: bool = True
+    ) -> AttentionResult:
+        """As a call, with tensors in the order of NAMES that are known to be as planned, and their addresses where they
+        have been read. `keeps`: the memory for partial results may be kept for calls to come."""
+        if out is None:
+            o, statistics = self._new_o(), self._new_statistics()
+            if type(o) is not torch.Tensor:
+                raise TypeError(f"a plan writes to memory, and a new tensor is a {type(o).__name__}; call `attention`")
+        else:
+            o, statistics = self._given(out)
+        into = o if self._new_wide is None else self._new_wide()
+        findings: tuple[FindingRecord, ...] = ()
+        if self._prepared is None:
+            findings = self._emulate(tensors, into, statistics)
+        else:
+            if values.ON_GPUS:
+                self._check_values(tensors)
+            addresses = addresses or read(tensors)[1]
+            if torch._C._cuda_getDevice() == self._where.index:
+                self._launch(self._prepared, addresses, into, statistics, keeps)
+            else:
+                with torch.cuda.device(self._where):
+                    self._launch(self._prepared, addresses, into, statistics, keeps)
+        if into is not o:
+            o.copy_(into[..., : self.call.row_elements])
+        if out is not None and self._prepared is not None:
+            return out
+        return AttentionResult(o, statistics, self.call.normalise, findings)
+
+    def _launch(
+        self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor | None, keeps: bool
+    ) -> None:
+        # As with the device before and the capture later, torch.cuda's own function costs many times this one.
+        stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
+        # Held until the launch is made: what takes its place comes later in the stream.
+        scratch = memory.scratch(stream, self._scratch_bytes, self._where, keeps) if self._scratch_bytes else None
+        drawn = memory.count(stream, self._where) if self._draws else 0
+        stored = 0 if statistics is None else statistics.data_ptr()
+        prepared(stream, addresses, o.data_ptr(), stored, 0 if scratch is None else scratch.data_ptr(), drawn)
+
+    def _check_values(self, tensors: Tensors) -> None:
+        if self._where.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return  # nobody can wait for it
+        values.check_values({NAMES[place]: tensors[place] for place in self._present}, self.call)
+
+    def _prepare(self, arguments: Arguments) -> Prepared:
+        with torch.cuda.device(self._where):
+            device = CudaDevice(wait=False, index=self._where.index)
+            module = device.load(artifact(self.variant, device.artifact))
+            addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
+
+            if self._draws:
+                addresses["drawn"] = memory.count(torch._C._cuda_getCurrentRawStream(self._where.index), self._where)
+
+            def launch() -> None:
+                launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
+
+            return device.prepare(launch, *self._fields())
+
+    def _fields(self) -> tuple[list[calls.Field], list[calls.Field]]:
+        """The maps and the pointers that each launch sets. Those of statistics that are not stored stay null."""
+        left = {*STORED["all"]} - {*STORED[self.statistics]}
+        maps, pointers = (
+            [(offset, *self._source(name)) for name, offset in zip(names, offsets, strict=True) if name not in left]
+            for names, offsets in ((params.MAPS, params.MAP_OFFSETS), (params.POINTERS, params.POINTER_OFFSETS))
+        )
+        return maps, pointers
+
+    def _source(self, name: str) -> tuple[int, int]:
+        """Which of a launch's addresses a parameter is, and how many bytes beyond it."""
+        whole, beyond = self._within.get(name, (name, 0))
+        return ADDRESSES.index(whole), beyond
+
+    def _given(self, out: AttentionResult) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The tensors of `out`. ValueError or TypeError unless it can take the results."""
+        if not isinstance(out, AttentionResult):
+            raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
+        if out.normalised != self.call.normalise:
+            raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
+        form, _ = read((out.o, out.statistics))
+        if form not in self._taken:
+            same_statistics(out, self.statistics)
+            for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
+                held = None if x is None else (x.shape, x.dtype, x.get_device(), x.is_contiguous())
+                if held != wanted:
+                    told = "none" if wanted is None else f"{wanted[1]} {list(wanted[0])} on {self._where}"
+                    raise ValueError(f"out.{name}: expected {told}, got {in_words(x)}")
+            if out.o.data_ptr() % calls.ALIGNMENT:
+                raise ValueError(misaligned("out.o", out.o.data_ptr()))
+            self._taken.add(form)
+        return out.o, out.statistics
+
+    def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor | None) -> tuple[FindingRecord, ...]:
+        from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
+
+        self._check_values(tensors)
+        device = EmulatorDevice(seed=0, schedule="realistic")
+        addresses = {}
+        for place in self._present:
+            array = _array(tensors[place].detach())  # type: ignore[union-attr]
+            addresses[NAMES[place]] = device.alloc(array.nbytes, NAMES[place])
+            device.upload(addresses[NAMES[place]], array)
+        outputs = {"o": o}
+        if statistics is not None:
+            outputs |= zip(STORED[self.statistics], statistics, strict=True)
+        results = {name: device.alloc(tensor.nbytes, name) for name, tensor in outputs.items()}
+        scratch = {name: device.alloc(4 * count, name) for name, count in self.call.partial_elements.items()}
+        scratch["drawn"] = device.alloc(4, "drawn")
+        device.upload(scratch["drawn"], np.zeros(1, np.uint32))
+        module = device.load(artifact(self.variant, device.artifact))
+        report = launch_attention(device, module, self.variant, self.call, addresses | results | scratch)
+        for name, tensor in outputs.items():
+            data = torch.from_numpy(device.download(results[name], tensor.nbytes).copy())
+            tensor.copy_(data.view(tensor.dtype).reshape(tensor.shape))
+        return report.findings
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype, where: torch.device) -> functools.partial[torch.Tensor]:
+    """Makes contiguous tensors; of torch's functions for it the one that costs least."""
+    strides = torch.empty(shape, device="meta").stride()
+    return functools.partial(torch.empty_strided, tuple(shape), strides, dtype=dtype, device=where)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The memory from a tensor's first element to its last."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    tensor = tensor.as_strided((extent,), (1,))
+    array: np.ndarray[Any, Any] = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
