@@ -49,5 +49,14 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) ->
         found += ["--ro-bind", path, path]
     for path in sorted(write, key=len):
         found += ["--bind", path, path]
-    # The kernel's settings in /proc/sys are root's by owner, not by capability: root would write the machine's.
-    return [*found, "--remount-ro", "/", "--remount-ro", "/proc", "--chdir", cwd]
+    return [*found, "--remount-ro", "/", *_no_settings(gpu), "--chdir", cwd]
+
+
+def _no_settings(gpu: bool) -> list[str]:
+    """The kernel's settings in /proc are root's by owner, not by capability: root would write the machine's. CUDA's
+    driver names its threads in /proc/self, so that for it all but the processes is bound read-only."""
+    if not gpu:
+        return ["--remount-ro", "/proc"]
+    with os.scandir("/proc") as entries:
+        found = sorted(entry.path for entry in entries if not entry.name.isdigit() and not entry.is_symlink())
+    return [word for path in found for word in ("--ro-bind-try", path, path)]

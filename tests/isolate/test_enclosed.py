@@ -189,6 +189,27 @@ def test_settings_of_the_kernel_are_not_opened_to_write(run: Callable[..., Ran],
     assert "Read-only file system" in ran.stderr or "Permission denied" in ran.stderr
 
 
+def test_with_a_gpu_threads_have_names_and_the_kernel_its_settings(run: Callable[..., Ran], scratch: Path) -> None:
+    """CUDA's driver names its threads, and does not start where it may not."""
+    ran = run(
+        """
+        import threading
+        for name in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/irq/default_smp_affinity"):
+            try:
+                open(name, "r+")
+                print("opened", name)
+            except OSError:
+                pass
+        name = f"/proc/self/task/{threading.get_native_id()}/comm"
+        with open(name, "w") as file:
+            file.write("named")
+        print(open(name).read())
+        """,
+        grant=isolate.Grant(write=(scratch,), gpu=True),
+    )
+    assert (ran.returncode, ran.stdout.split()) == (0, ["named"]), ran.stdout + ran.stderr
+
+
 def test_secrets_of_the_environment_stay_outside(run: Callable[..., Ran]) -> None:
     given = {"SSH_AUTH_SOCK": "/x", "GITHUB_TOKEN": "t", "FMHA_SECRET": "s", "CUDA_CACHE_PATH": "/c"}
     ran = run("import os; print(*sorted(os.environ))", **given)
