@@ -50,6 +50,7 @@ __all__ = [
     "Report",
     "Sampler",
     "TensorMapError",
+    "UnmodelledError",
     "Waiver",
     "encode_im2col",
     "encode_tiled",

@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 6.
+"""The record of a run: what was run, on what, and what came of it. Version 7.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -23,7 +23,7 @@ from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
 from fmha.harness.judge.status import Status
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -110,7 +110,14 @@ class Selection(Record):
     """What was asked for. `filter` is empty when the whole suite was."""
 
     suite: str
+    suites: list[str] = Field(
+        default_factory=list, description="names of `suite`, one by one; empty for cases by name and before version 7"
+    )
     filter: str
+    random: dict[str, int] = Field(
+        default_factory=dict, description="how many configurations were drawn of each random suite"
+    )
+    one_a_variant: bool = Field(False, description="whether the largest configuration of each variant alone was")
     seed: int
     drawn: int | None = Field(None, description="the second seed of the inputs; null where none was drawn")
     schedule: str
@@ -224,8 +231,14 @@ class ConfigurationRecord(Record):
     parameters: Parameters
     guard: bool
     selected: bool = Field(description="false when it ran only to guard a selection that has no guard of its own")
+    suites: list[str] = Field(
+        default_factory=list, description="those of the selection that have it; empty where none was asked for"
+    )
     variant: str | None
     status: Status
+    withheld: Literal["guard", "stopped"] | None = Field(
+        None, description="why it was not run although it could be: the guard failed, or the run was stopped"
+    )
     reasons: list[str]
     failed_checks: list[FailedCheck]
     metrics: Measurement | None
@@ -272,6 +285,9 @@ class Acceptance(Record):
         default_factory=dict, description="share by which a counter may grow, by its name; 0.02 where it is not named"
     )
     noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
+    builds: dict[str, list[Seconds]] = Field(
+        default_factory=dict, description="variant: seconds of its builds in the runs of this host, one a run"
+    )
 
 
 class Covered(Record):
@@ -292,7 +308,7 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[6] = 6
+    schema_version: Literal[7] = 7
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit

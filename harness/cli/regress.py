@@ -136,7 +136,7 @@ def _run(
             fine = group.kind in allowed
             say(f"{line}{' (allowed)' if fine else ''}", "yellow" if fine else "red")
         if verdict.comparison.regressions:
-            say(sentence(verdict.groups, verdict.comparison.compared))
+            say(sentence(verdict.groups, verdict.comparison.compared, verdict.comparison.unasked))
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
     github.tell(verdict.new, verdict.counted, os.environ, sys.stderr)
     if junit_file:
@@ -190,4 +190,4 @@ def _fields(verdict: Verdict) -> dict[str, object]:
         "speeds": speed_fields(verdict.comparison),
         "regressions": regression_fields(verdict.comparison),
         "notes": list(verdict.notes),
-    } | told_fields(verdict.groups, verdict.comparison.compared)
+    } | told_fields(verdict.groups, verdict.comparison.compared, verdict.comparison.unasked)

@@ -53,6 +53,14 @@ def load(name: str, results: Path) -> RunRecord:
     return archive.read(path)
 
 
+def with_noise(record: RunRecord, results: Path) -> RunRecord:
+    """The record with the noise that the baseline of its host has; itself where there is none, or it has its own."""
+    path = path_of(name_of(record), results)
+    if record.acceptance is not None or not path.is_file():
+        return record
+    return record.model_copy(update={"acceptance": archive.read(path).acceptance})
+
+
 def of_suite(suite: str, kind: str, results: Path) -> str:
     """The name of the one baseline of this kind of host that was run of the suite. Raises UserError."""
     found = {path.stem: archive.read(path) for path in sorted((results / BASELINES).glob("*.json"))}

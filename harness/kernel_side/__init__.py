@@ -12,11 +12,11 @@ _FOLDER: Final = Path(__file__).parent
 
 
 def place_of(error: BaseException) -> str:
-    """In which line of the kernel's side it was raised, in parentheses; empty where it came from elsewhere."""
+    """The line of the kernel's side that raised it, in parentheses; empty where it comes from elsewhere."""
     place, trace = "", error.__traceback__
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)
-        if file.parent == _FOLDER and file.name != "__main__.py":
-            place = f" (harness/kernel_side/{file.name}:{trace.tb_lineno})"
+        own = file.parent == _FOLDER and file.name != "__main__.py"
+        place = f" (harness/kernel_side/{file.name}:{trace.tb_lineno})" if own else ""
         trace = trace.tb_next
     return place

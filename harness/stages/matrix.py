@@ -42,7 +42,8 @@ class Context:
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
     """One outcome a step, as they come in. Closing the iterator ends what still runs.
 
-    A step without a variant is not-run, one whose variant did not build a build-error; they cost the host nothing.
+    A step without a variant is not-run, or a build-error where its kernel's code failed at the choice; one whose
+    variant did not build is a build-error. They cost the host nothing.
     """
     waiting: dict[str, Step] = {}
     for step in steps:
@@ -57,7 +58,7 @@ def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, Non
 
 def _settled(step: Step, builds: Builds) -> Outcome | None:
     if step.variant is None:
-        return Outcome(step, Status.NOT_RUN, (step.reason,))
+        return Outcome(step, Status.BUILD_ERROR if step.fault else Status.NOT_RUN, (step.reason,))
     error = builds[step.variant.name].error
     if error is not None:
         return Outcome(step, Status.BUILD_ERROR, (f"{step.variant.name}: {error}",))

@@ -289,15 +289,15 @@ def _share(parts: Iterable[Covered]) -> str:
 
 
 def again(record: RunRecord) -> str:
-    """The command that repeats a run on the inputs that it drew."""
+    """The command that repeats a run, on the inputs that it drew where it drew some."""
     selection = record.selection
     if selection.suite:
         chosen = [f"--suite {selection.suite}", *([f"--filter '{selection.filter}'"] if selection.filter else [])]
     else:
         chosen = [f"--case {item.id}" for item in record.configurations if item.selected]
     host = [] if record.host.name == "emulator" else [f"--host {record.host.name}"]
-    seeds = f"--seed {selection.seed} --drawn {selection.drawn}"
-    return " ".join(["fmha run-matrix", *host, *chosen, seeds, f"--schedule {selection.schedule}"])
+    seeds = [f"--seed {selection.seed}", *([] if selection.drawn is None else [f"--drawn {selection.drawn}"])]
+    return " ".join(["fmha run-matrix", *host, *chosen, *seeds, f"--schedule {selection.schedule}"])
 
 
 def _provenance(record: RunRecord) -> str:

@@ -133,7 +133,7 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = _attempt(work, builds, configuration)
     except IllegalError as error:
         traceback.print_exc()
-        event = _error(configuration, "crash", str(error) + place_of(error))
+        event = _error(configuration, "crash", str(error))
     except (DeviceError, InfrastructureError, OSError, MemoryError) as error:
         traceback.print_exc()
         event = _error(configuration, "infra-error", str(error) or type(error).__name__)

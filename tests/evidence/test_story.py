@@ -29,7 +29,7 @@ SAID = {
     "nothing else got worse",
     "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; nothing else got worse",
     "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; nothing else got worse",
-    "vanished": "36 of 36 configurations at T = 128 are not run any more; nothing else got worse",
+    "vanished": "36 of 36 configurations at T = 128 are gone from the suites; nothing else got worse",
     "judge": "The judge has changed: harness/judge/oracle/reference.py; nothing else got worse",
     "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); nothing else got worse",
     "bits": "Outputs have other bits at head_dim 512 in 36 of 36 configurations; nothing else got worse",

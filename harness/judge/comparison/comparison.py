@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,6 +22,8 @@ from fmha.harness.judge.comparison.noise import (
     values_of,
 )
 from fmha.harness.judge.status import RED, Status
+
+Pair = tuple[ConfigurationRecord, ConfigurationRecord]
 
 ALLOWANCE = 0.02  # of a counter, where the baseline states none
 NOT_THE_KERNELS = frozenset({"threads", "schedules"})  # the emulator's own
@@ -63,11 +65,15 @@ class Comparison:
     regressions: tuple[Regression, ...]
     notes: tuple[str, ...]
     compared: int
+    unasked: int = 0  # configurations of the earlier run that nobody asked the later one for
     speeds: Mapping[str, speed.Judged] = field(default_factory=dict)  # by configuration, where timed beside the earlier
 
 
 def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = None) -> Comparison:
     """What is worse in `new`. `expected` are the ids of `base` that `new` was asked for; None stands for all.
+
+    What is missing without a regression is told in the notes: what nobody asked for, what was not come to when the run
+    was stopped, and what could not be run through no fault of the commit's.
 
     The noise is that of `base.acceptance`; without it plain factors take its place.
     """
@@ -83,10 +89,10 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
             regressions.append(Regression(Kind.JUDGE, *_told(found)))
     for name, item in before.items():
         if name in missing:
-            text = f"was {item.status} and is not in the run any more"
+            text = f"was {item.status} and is in no suite that was asked for any more"
             regressions.append(Regression(Kind.VANISHED, name, "configuration", item.status, None, text))
     for a, b in pairs:
-        regressions += _status(a, b)
+        regressions += _status(a, b, new)
         regressions += _hazards(a, b)
         regressions += _numbers(a, b, base, new, comparisons)
         regressions += _counters(a, b, base, new)
@@ -97,8 +103,10 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     regressions += _resources(base, new)
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
-    notes = (*_notes(base, new), *(f"judge {found.subject}: {found.text}" for found in others if not found.laxer))
-    return Comparison(gravest, notes, len(pairs), speeds)
+    unasked = len(base.configurations) - len(before)
+    notes = (*_missing(new, pairs, unasked), *_notes(base, new))
+    notes += tuple(f"judge {found.subject}: {found.text}" for found in others if not found.laxer)
+    return Comparison(gravest, notes, len(pairs), unasked, speeds)
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
@@ -122,12 +130,35 @@ def _told(found: Difference) -> tuple[str, str, float | str | None, float | str 
     return found.subject, found.what, found.before, found.after, found.text
 
 
-def _status(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
+def _status(a: ConfigurationRecord, b: ConfigurationRecord, new: RunRecord) -> Iterator[Regression]:
     if a.status is Status.PASS and b.status is Status.NOT_RUN:
-        text = f"passed and is not run: {_first(b)}"
-        yield Regression(Kind.VANISHED, a.id, "configuration", a.status, b.status, text)
+        if not _excused(b, new):
+            what, word = ("guard", "is kept from running") if b.withheld else ("run", "cannot be run any more")
+            yield Regression(Kind.VANISHED, a.id, what, a.status, b.status, f"passed and {word}: {_first(b)}")
     elif b.status in RED and a.status not in RED:
         yield Regression(Kind.STATUS, a.id, "status", a.status, b.status, f"{a.status} -> {b.status}: {_first(b)}")
+
+
+def _excused(item: ConfigurationRecord, new: RunRecord) -> bool:
+    """Whether it has not been run for a reason that says nothing of the commit."""
+    if item.withheld == "guard":
+        return any(other.guard and other.status is Status.INFRA_ERROR for other in new.configurations) and not any(
+            other.guard and other.status in RED for other in new.configurations
+        )
+    return item.withheld == "stopped"
+
+
+def _missing(new: RunRecord, pairs: Sequence[Pair], unasked: int) -> Iterator[str]:
+    if unasked:
+        suite = f"suite {new.selection.suite}" if new.selection.suite else "cases by name"
+        words = suite + (f" --filter {new.selection.filter}" if new.selection.filter else "")
+        yield f"only {words} was asked for: {unasked} configuration(s) of the earlier run are not compared"
+    failed = [b for a, b in pairs if b.status is Status.INFRA_ERROR and a.status is not b.status]
+    if failed:
+        yield f"{len(failed)} configuration(s) failed by no fault of the commit's, {failed[0].id}: {_first(failed[0])}"
+    kept = [b for a, b in pairs if a.status is Status.PASS and b.status is Status.NOT_RUN and _excused(b, new)]
+    if kept:
+        yield f"{len(kept)} configuration(s) were not come to: {_first(kept[0])}"
 
 
 def _hazards(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
