@@ -271,11 +271,9 @@ class _Search:
         sha = found[-1]
         (after,) = self._test(sha)
         before = self._before(sha, first)
-        worse: Sequence[Regression] = ()
+        worse: Sequence[Regression] = target
         if before.record and after.record:
             worse = self._compare(before, after).regressions
-        else:
-            worse = target
         wanted = {(item.kind, item.subject, item.what) for item in target}
         return Culprit(
             sha,

@@ -138,7 +138,7 @@ def sentence(groups: Sequence[Group], compared: int, unasked: int = 0) -> str:
     if more <= 0 and any(_withheld(group) for group in groups):
         rest = "nothing else was run"
     elif unasked:
-        rest += f", of {compared} configurations that were asked for"
+        rest += f"; {unasked} more configurations were not asked for"
     named = "_" in told.split(" ")[0]  # a configuration's name is no word
     return f"{told if named else told[0].upper() + told[1:]}; {rest}"
 
