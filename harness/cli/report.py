@@ -20,6 +20,7 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.asked import asked
 from fmha.harness.evidence.limits import limits_of
+from fmha.harness.evidence.story import sentence, tell
 from fmha.harness.evidence.views import error_of
 from fmha.harness.judge.comparison.comparison import compare
 
@@ -91,6 +92,16 @@ def page_of(found: Found, folder: Path, history: Callable[[str], Points]) -> str
     """The page of an archived run against its baseline; `history` as in Evidence."""
     base, damage = _baseline(found, folder)
     return _page(found, base, history, damage, "")
+
+
+def against_baseline(found: Found, folder: Path) -> str:
+    """What is worse in an archived run than in its baseline, in a sentence; empty where nothing is or none is there."""
+    base, _ = _baseline(found, folder)
+    if base is None:
+        return ""
+    comparison = compare(base, found.record, asked(base, found.record))
+    groups = tell(comparison, base, found.record)
+    return sentence(groups, comparison.compared, comparison.unasked) if groups else ""
 
 
 def _page(

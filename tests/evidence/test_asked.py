@@ -79,7 +79,7 @@ def test_what_a_suite_has_lost_is_gone_though_another_was_not_asked_for() -> Non
 
 
 @pytest.mark.parametrize(
-    ("filter", "keep"),
+    ("text", "keep"),
     [
         ("hd=64", small),
         ("hd=64|128,mask=causal", lambda item: item.parameters.head_dim < 256 and item.parameters.mask == "causal"),
@@ -87,8 +87,8 @@ def test_what_a_suite_has_lost_is_gone_though_another_was_not_asked_for() -> Non
         ("kvh=1", lambda item: True),
     ],
 )
-def test_a_filter_is_what_was_asked(filter: str, keep: Part) -> None:
-    new = part(BASE, keep, filter=filter)
+def test_a_filter_is_what_was_asked(text: str, keep: Part) -> None:
+    new = part(BASE, keep, filter=text)
     assert asked(BASE, new) == {item.id for item in new.configurations}
     assert held(new).regressions == ()
 
