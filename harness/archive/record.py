@@ -102,6 +102,9 @@ class VariantRecord(Record):
     combine_resources: Resources | None = Field(None, description="of the kernel that merges splits, or of `others`")
     shared_dynamic: int | None = Field(None, description="bytes of shared memory that a launch asks for")
     seconds: Seconds
+    processor_seconds: Seconds | None = Field(
+        None, description="of the compilers, however busy the machine was; null for a build from the cache"
+    )
     cached: bool
     error: str | None
 
@@ -286,7 +289,7 @@ class Acceptance(Record):
     )
     noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
     builds: dict[str, list[Seconds]] = Field(
-        default_factory=dict, description="variant: seconds of its builds in the runs of this host, one a run"
+        default_factory=dict, description="variant: processor seconds of its builds in runs of this host"
     )
 
 

@@ -112,6 +112,7 @@ class BuildResult:
     cached: bool
     error: str | None = None
     combine_resources: Resources | None = None  # of the combine entry, or the most of `others`, where there are some
+    processor_seconds: float | None = None  # that the compilers took; None for a build from the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,12 @@ class _Search:
             found = tuple(item for item in found if item.kind is self._asked.kind)
         if not found:
             kind = f" of kind {self._asked.kind}" if self._asked.kind else ""
+            cached = self._asked.kind is Kind.BUILD and any(variant.cached for variant in last.record.variants)
             raise UserError(
                 f"{last.sha[:12]} has no regression{kind} against {first.sha[:12]}",
-                next_step="widen the filter or name other commits",
+                next_step="its builds came from the cache, and have no time: set FMHA_CACHE to an empty folder"
+                if cached
+                else "widen the filter or name other commits",
             )
         if found[0].kind is Kind.SPEED and len({place.host for place in self._places}) > 1:
             raise UserError(
@@ -324,6 +327,9 @@ def _without_numbers(text: str) -> str:
 
 def _unmeasured(record: RunRecord, target: Sequence[Regression]) -> bool:
     """Whether the run has nothing to say of what is looked for: something else kept it from being measured."""
+    if target[0].kind is Kind.BUILD:
+        compiled = {variant.name for variant in record.variants if variant.processor_seconds}
+        return compiled.isdisjoint(item.subject for item in target)
     if target[0].kind not in (Kind.NUMBERS, Kind.COUNTERS, Kind.HASH):
         return False
     measured = {item.id for item in record.configurations if item.metrics is not None}

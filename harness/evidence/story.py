@@ -36,6 +36,7 @@ _ORDER = (
     Kind.RESOURCES,
     Kind.COUNTERS,
     Kind.SPEED,
+    Kind.BUILD,
     Kind.JUDGE,
     Kind.HASH,
 )
@@ -310,7 +311,7 @@ def _size(item: Regression) -> float:
 
 def _weight(group: Group) -> float:
     """The number of cases for what has no size, or its largest factor."""
-    if group.kind in (Kind.NUMBERS, Kind.COUNTERS, Kind.RESOURCES, Kind.SPEED):
+    if group.kind in (Kind.NUMBERS, Kind.COUNTERS, Kind.RESOURCES, Kind.SPEED, Kind.BUILD):
         return max(map(_size, group.regressions))
     return float(len(group.regressions))
 
@@ -324,6 +325,8 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
             others = [name_of(what) for what in whats[1:]]
             beside = f", with {_list(others)}" if others else ""
             return f"{name_of(whats[0])}{place.near} {_grew(items)}{place.of}{beside}"
+        case Kind.BUILD:
+            return f"build time {_grew(items)}{place.of}"
         case Kind.SPEED:
             return f"time{place.near} {_grew(items)}{place.of}"
         case Kind.HAZARD:

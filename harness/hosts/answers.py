@@ -192,6 +192,7 @@ class _Built(Answer):
     nvcc: Name
     flags: Annotated[list[Name], Field(max_length=1000)]
     seconds: Seconds
+    processor_seconds: Seconds | None
     error: str | None
     resources: _Resources | None
     combine_resources: _Resources | None

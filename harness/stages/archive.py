@@ -190,6 +190,7 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         p_path=variant.p_path,
         shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
+        processor_seconds=result.processor_seconds,
         cached=result.cached,
         error=result.error,
     )

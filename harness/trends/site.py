@@ -129,7 +129,7 @@ def _fields(content: Content) -> dict[str, Any]:
         "trends": trends,
         "rows": rows,
         "newest": newest,
-        "against": [text for run, _ in newest["runs"] if (text := content.against.get(run.name))],
+        "against": [content.against[run.name] for run in runs.get(commits[-1].sha, []) if run.name in content.against],
         "shown": trends.changes[:MOST_CHANGES],
         "more": len(trends.changes) - MOST_CHANGES,
         "worse": sum(change.worse for change in trends.changes),

@@ -10,7 +10,7 @@ import pytest
 
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.contract.protocol import Variant
-from fmha.harness.errors import UserError
+from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import Configuration, parse_id
 from fmha.harness.kernel_side.launch import Call, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
@@ -86,6 +86,10 @@ def test_a_trace_says_which_launch_it_is_of(tmp_path):
         assert second.startswith(f"of {entry} alone, one of 2 launches of the call: fmha_fwd_sm100_hd64_ptmem ")
         cycles[entry] = int(first.partition(": ")[2].split()[0])
     assert cycles["fmha_combine"] < cycles["fmha_fwd_sm100_hd64_ptmem"]
+    done = fmha(*arguments[:-1], "merge")
+    assert done.returncode == ExitCode.USAGE
+    words = "--launch: 'merge' is of no launch of the call; there are fmha_fwd_sm100_hd64_ptmem, fmha_combine"
+    assert done.stderr.splitlines()[-1] == f"fmha: {words}"
 
 
 def test_the_timeline_is_drawn(time):
@@ -142,10 +146,6 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     [
         (["roofline"], "no configuration; name one, or give --suite or --measured"),
         (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
-        (
-            ["trace", "hd64_t1_sk1024_out-bf16_splits4", "--launch", "merge", "--output", "/dev/null"],
-            "--launch: 'merge' is of no launch of the call; there are fmha_fwd_sm100_hd64_ptmem, fmha_combine",
-        ),
         (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200, gb200, gb300"),
         (
             ["roofline", "hd64_t4_sk128_top8_of64"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from enum import StrEnum
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, VariantRecord
-from fmha.harness.judge.comparison import speed
+from fmha.harness.judge.comparison import builds, speed
 from fmha.harness.judge.comparison.judged import Difference, differences
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.comparison.noise import (
@@ -40,6 +41,7 @@ class Kind(StrEnum):
     RESOURCES = "resources"
     COUNTERS = "counters"
     SPEED = "speed"
+    BUILD = "build"
     HASH = "hash"
 
 
@@ -101,6 +103,7 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     regressions += _slower(speeds)
     regressions += _pooled(base, new)
     regressions += _resources(base, new)
+    regressions += _builds(base, new)
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
     unasked = len(base.configurations) - len(before)
@@ -282,6 +285,15 @@ def _resources(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
         b = after.get(a.name)
         if b and a.resources and b.resources:
             yield from _grown(a, b)
+
+
+def _builds(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
+    compared = list(builds.comparable(base, new))
+    for variant, band in compared:
+        usual, seconds = math.exp(band.centre), variant.processor_seconds
+        if seconds and math.log(seconds) > band.limit(len(compared)):
+            text = f"build {usual:.1f} -> {seconds:.1f} s of processor time, beyond the noise of {band.count} builds"
+            yield Regression(Kind.BUILD, variant.name, "build_seconds", usual, seconds, text)
 
 
 def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:

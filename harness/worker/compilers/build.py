@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def _build(task: Task, variant: Variant) -> BuildResult:
                 return _result(task, variant, entry, manifest, start, cached=True)
         with cache.workspace(task.cache) as folder:
             try:
-                facts, inputs = compiled(task, variant, folder)
+                facts, inputs, processor = compiled(task, variant, folder)
             except BuildError:
                 _require_room(folder)
                 raise
@@ -127,7 +128,7 @@ def _build(task: Task, variant: Variant) -> BuildResult:
             entry = task.cache / cache.name_of(variant.name, asked, key)
             manifest = cache.publish(folder / "kept", entry, key, facts)
         cache.trim(task.cache)
-        return _result(task, variant, entry, manifest, start, cached=False)
+        return replace(_result(task, variant, entry, manifest, start, cached=False), processor_seconds=processor)
     except BuildError as error:
         return _result(task, variant, entry, None, start, cached=False, error=str(error))
     except OSError as error:
