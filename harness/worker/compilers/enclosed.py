@@ -40,7 +40,7 @@ _MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|st
 TIMES = "times"
 # How much processor time a command took is known inside alone: who waits for a sandbox waits for nothing that is in it.
 _TIMED = 'times=$1; shift; "$@"; code=$?; times > "$times"; exit $code'
-_CHILDREN = re.compile(r"[^\n]*\n(\d+)m(\d+\.?\d*)s (\d+)m(\d+\.?\d*)s\n")  # of times(1p), the second line
+_CHILDREN = re.compile(r"[^\n]*\n(\d{1,6})m(\d{1,2}\.?\d*)s (\d{1,6})m(\d{1,2}\.?\d*)s\n")  # times(1p): line 2
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
 _NO_SPACE = (
     *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
