@@ -107,7 +107,8 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
     unasked = len(base.configurations) - len(before)
-    notes = (*_missing(new, pairs, unasked), *_notes(base, new))
+    used = {item.variant for item in before.values() if item.variant}
+    notes = (*_missing(new, pairs, unasked), *_notes(base, new, used))
     notes += tuple(f"judge {found.subject}: {found.text}" for found in others if not found.laxer)
     return Comparison(gravest, notes, len(pairs), unasked, speeds)
 
@@ -313,7 +314,8 @@ def sizes_of(variant: VariantRecord) -> dict[str, int]:
     return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
 
 
-def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
+def _notes(base: RunRecord, new: RunRecord, used: Collection[str]) -> Iterator[str]:
+    """`used` are variants of the configurations that were asked for."""
     before, after = {item.id for item in base.configurations}, {item.id for item in new.configurations}
     if added := len(after - before):
         yield f"{added} new configuration(s) that the earlier run does not have"
@@ -330,7 +332,7 @@ def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
     if base.acceptance and base.acceptance.noise and not _measured(base, new):
         seeds = ", ".join(map(str, base.acceptance.seeds))
         yield f"numbers are not compared, gates alone decide: what the baseline measured are its seeds, {seeds}"
-    if gone := {v.name for v in base.variants} - {v.name for v in new.variants}:
+    if gone := {v.name for v in base.variants if v.name in used} - {v.name for v in new.variants}:
         yield f"no resources to compare: variant {', '.join(sorted(gone))} is not in the later run"
     compilers = {v.nvcc for v in base.variants} ^ {v.nvcc for v in new.variants}
     if base.variants and new.variants and compilers:
