@@ -105,6 +105,9 @@ class VariantRecord(Record):
     processor_seconds: Seconds | None = Field(
         None, description="of the compilers, however busy the machine was; null for a build from the cache"
     )
+    special_registers: list[str] = Field(
+        default_factory=list, description="that its PTX reads and that say something of the machine, with the place"
+    )
     cached: bool
     error: str | None
 

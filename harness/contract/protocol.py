@@ -113,6 +113,7 @@ class BuildResult:
     error: str | None = None
     combine_resources: Resources | None = None  # of the combine entry, or the most of `others`, where there are some
     processor_seconds: float | None = None  # that the compilers took; None for a build from the cache
+    special_registers: tuple[str, ...] = ()  # that its PTX reads and that say something of the machine, with the place
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,7 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
         processor_seconds=result.processor_seconds,
+        special_registers=list(result.special_registers),
         cached=result.cached,
         error=result.error,
     )

@@ -334,6 +334,11 @@ def _notes(base: RunRecord, new: RunRecord, used: Collection[str]) -> Iterator[s
         yield f"numbers are not compared, gates alone decide: what the baseline measured are its seeds, {seeds}"
     if gone := {v.name for v in base.variants if v.name in used} - {v.name for v in new.variants}:
         yield f"no resources to compare: variant {', '.join(sorted(gone))} is not in the later run"
+    read = {(v.name, text.partition(" ")[0]) for v in base.variants for text in v.special_registers}
+    for variant in new.variants:
+        for text in variant.special_registers:
+            if (variant.name, text.partition(" ")[0]) not in read:
+                yield f"{variant.name} reads {text}, which depends on the machine, and did not before"
     compilers = {v.nvcc for v in base.variants} ^ {v.nvcc for v in new.variants}
     if base.variants and new.variants and compilers:
         yield f"nvcc differs: {', '.join(sorted(compilers))}"

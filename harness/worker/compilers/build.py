@@ -29,6 +29,7 @@ from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import inputs_of
+from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
@@ -197,6 +198,7 @@ def _result(
         cached=cached,
         error=error,
         combine_resources=_most_used(manifest, beside(variant)),
+        special_registers=special_registers((entry / f"{variant.name}.ptx").read_bytes()) if manifest else (),
     )
 
 
