@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fmha.harness.worker.compilers.looks import MOST, looks
+from fmha.harness.worker.compilers.special_registers import MOST, special_registers
 
 HEAD = '.version 8.8\n.target sm_100a\n.file 1 "kernel/a.cu"\n.file 2 "kernel/b.cuh"\n'
 

@@ -29,11 +29,11 @@ from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import inputs_of
-from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
 from fmha.harness.worker.compilers.toolchain import toolchain
 
