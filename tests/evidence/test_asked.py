@@ -15,7 +15,7 @@ from fmha.harness.evidence.regress import Verdict
 from fmha.harness.evidence.story import sentence, tell
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, compare
 from fmha.harness.judge.status import Status
-from tests.evidence.planted import changed, grown, later, plain_run
+from tests.evidence.planted import changed, grown, guard_broken, later, plain_run
 
 
 def of_suites(run: RunRecord) -> RunRecord:
@@ -123,13 +123,11 @@ def test_a_random_suite_is_what_one_seed_draws() -> None:
 
 def kept_from_running(withheld: str, guard: Status) -> RunRecord:
     """A run whose first configuration, the guard, has this status and whose others have not been run."""
-    new = later(BASE)
-    idle: dict[str, Any] = {"status": Status.NOT_RUN, "withheld": withheld, "metrics": None, "reasons": ["guard: no"]}
-    first = new.configurations[0].model_copy(update={"guard": True, "status": guard, "reasons": ["its words"]})
-    items = [first, *(item.model_copy(update=idle) for item in new.configurations[1:])]
-    verdict = new.verdict.model_copy(update={"word": "INCOMPLETE", "exit_code": 4})
-    if guard is Status.INFRA_ERROR:
-        verdict = verdict.model_copy(update={"word": "INFRASTRUCTURE", "exit_code": 3})
+    new = guard_broken(BASE, "its words", guard)
+    items = [new.configurations[0]]
+    items += [item.model_copy(update={"withheld": withheld}) for item in new.configurations[1:]]
+    word, code = ("INFRASTRUCTURE", 3) if guard is Status.INFRA_ERROR else ("INCOMPLETE", 4)
+    verdict = new.verdict.model_copy(update={"word": word, "exit_code": code})
     return new.model_copy(update={"configurations": items, "verdict": verdict})
 
 
