@@ -202,4 +202,5 @@ class Event:
     noise: tuple[Drawn, ...] = ()
     met: tuple[Met, ...] = ()
     place: str = ""
+    stopped: bool = False  # of `not-run`: somebody ended the run before it, and nothing is said of the kernel
     under: tuple[tuple[str, str], ...] = ()  # of a part's result: its schedules, each with the hash of its outputs

@@ -17,7 +17,7 @@ from fmha.harness.judge.limits import Limit
 from fmha.harness.judge.schedules import compare_outputs, merge_findings
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.build import Builds
-from fmha.harness.stages.outcome import Observer, Outcome, Step
+from fmha.harness.stages.outcome import Observer, Outcome, Step, Withheld
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,9 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         "place": event.place,
     }
     if event.event == "error":
-        return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
+        status, words = _status(event), event.message or f"{event.status} without a message"
+        withheld: Withheld | None = "stopped" if event.stopped and status is Status.NOT_RUN else None
+        return Outcome(step, status, (words,), withheld=withheld, **common)
     if event.measurement is None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
     assert step.variant is not None
