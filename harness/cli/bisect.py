@@ -27,9 +27,9 @@ from fmha.harness.stages.several import names
 HELP = """Find the commit between GOOD and BAD that made a regression.
 
 Commits are run in worktrees of their own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by
-this fmha; builds are cached, and commits that do not build are skipped. What is looked for is the gravest kind of
-regression that BAD has against GOOD, or the kind that --for names. Several hosts test a commit each at a time, and part
-the history so much the finer. When it was stopped, the same command goes on where it was.
+this fmha; builds are cached, and commits that do not build are skipped, unless that is what BAD has. What is looked for
+is the gravest kind of regression that BAD has against GOOD, or the kind that --for names. Several hosts test a commit
+each at a time, and part the history so much the finer. When it was stopped, the same command goes on where it was.
 
 \b
 Examples:

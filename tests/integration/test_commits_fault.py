@@ -60,7 +60,13 @@ def bisected(root: Path) -> dict[str, object]:
     ("old", "new", "status", "words"),
     [
         (BLOCK, "(2048, 1, 1)", "crash", ILLEGAL),
-        (OUTPUTS, f"oops\n        {OUTPUTS}", "crash", "NameError: name 'oops' is not defined (fmha_kernels.py:31)"),
+        pytest.param(
+            OUTPUTS,
+            f"oops\n        {OUTPUTS}",
+            "crash",
+            "NameError: name 'oops' is not defined (fmha_kernels.py:31)",
+            marks=pytest.mark.nightly,
+        ),
         (BUILD, 'return Build("rmsnorm", oops, {', "build-error", "'oops' is not defined (fmha_kernels.py:22)"),
     ],
     ids=["illegal-launch", "launches-raises", "build-raises"],
