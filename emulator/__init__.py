@@ -13,7 +13,16 @@ from fmha.emulator.levels import load_core
 
 CORE_LEVEL = load_core(Path(__file__).resolve().parent)  # before anything imports the core
 
-from fmha.emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx  # noqa: E402
+from fmha.emulator.device import (  # noqa: E402
+    Buffer,
+    Device,
+    Entry,
+    LaunchError,
+    Module,
+    Param,
+    UnmodelledError,
+    load_ptx,
+)
 from fmha.emulator.explore import Exploration, Explored, explore  # noqa: E402
 from fmha.emulator.fatbin import FatbinError  # noqa: E402
 from fmha.emulator.ptx import PtxError  # noqa: E402
@@ -41,6 +50,7 @@ __all__ = [
     "Report",
     "Sampler",
     "TensorMapError",
+    "UnmodelledError",
     "Waiver",
     "encode_im2col",
     "encode_tiled",

@@ -61,6 +61,10 @@ class LaunchError(ValueError):
     """A launch that the driver would refuse; the message says which argument and why."""
 
 
+class UnmodelledError(LaunchError):
+    """A launch that a driver would take, and that this machine does not carry out; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """A kernel parameter, sizes in bytes."""
@@ -446,9 +450,9 @@ class Device:
         if "launch" not in steps:
             return None
         if self._architecture is not None:
-            raise LaunchError(f"{entry} launches kernels: how long that takes is not modelled")
+            raise UnmodelledError(f"{entry} launches kernels: how long that takes is not modelled")
         if self._observers:
-            raise LaunchError(f"{entry} launches kernels: an observer is shown one kernel a launch")
+            raise UnmodelledError(f"{entry} launches kernels: an observer is shown one kernel a launch")
         return Below(self._machine, module.parsed, decode, ran)
 
     def _record(
@@ -651,7 +655,7 @@ def _check_size(grid: Dim3, block: Dim3, most: int) -> None:
     """A warp executes one instruction at least: some grids could not end within the limit."""
     warps = math.prod(grid) * -(-math.prod(block) // 32)
     if warps > most:
-        raise LaunchError(f"{warps:,} warps; a launch may execute {most:,} instructions: launch a smaller grid")
+        raise UnmodelledError(f"{warps:,} warps; a launch may execute {most:,} instructions: launch a smaller grid")
 
 
 def _pack_args(info: Entry, args: Sequence[bytes | int | float]) -> bytes:

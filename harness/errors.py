@@ -39,6 +39,10 @@ class ConfigError(UserError):
         self.problems = tuple(problems)
 
 
+class ChoiceError(UserError):
+    """A commit's own code failed when it was asked which build runs a configuration; the message has its words."""
+
+
 class InfrastructureError(FmhaError):
     """The machinery failed: nothing was learned about the kernel."""
 

@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 6.
+"""The record of a run: what was run, on what, and what came of it. Version 7.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -23,7 +23,7 @@ from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
 from fmha.harness.judge.status import Status
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -102,6 +102,12 @@ class VariantRecord(Record):
     combine_resources: Resources | None = Field(None, description="of the kernel that merges splits, or of `others`")
     shared_dynamic: int | None = Field(None, description="bytes of shared memory that a launch asks for")
     seconds: Seconds
+    processor_seconds: Seconds | None = Field(
+        None, description="of the compilers, however busy the machine was; null for a build from the cache"
+    )
+    special_registers: list[str] = Field(
+        default_factory=list, description="that its PTX reads and that say something of the machine, with the place"
+    )
     cached: bool
     error: str | None
 
@@ -110,7 +116,14 @@ class Selection(Record):
     """What was asked for. `filter` is empty when the whole suite was."""
 
     suite: str
+    suites: list[str] = Field(
+        default_factory=list, description="names of `suite`, one by one; empty for cases by name and before version 7"
+    )
     filter: str
+    random: dict[str, int] = Field(
+        default_factory=dict, description="how many configurations were drawn of each random suite"
+    )
+    one_a_variant: bool = Field(False, description="whether the largest configuration of each variant alone was")
     seed: int
     drawn: int | None = Field(None, description="the second seed of the inputs; null where none was drawn")
     schedule: str
@@ -224,8 +237,14 @@ class ConfigurationRecord(Record):
     parameters: Parameters
     guard: bool
     selected: bool = Field(description="false when it ran only to guard a selection that has no guard of its own")
+    suites: list[str] = Field(
+        default_factory=list, description="those of the selection that have it; empty where none was asked for"
+    )
     variant: str | None
     status: Status
+    withheld: Literal["guard", "stopped"] | None = Field(
+        None, description="why it was not run although it could be: the guard failed, or the run was stopped"
+    )
     reasons: list[str]
     failed_checks: list[FailedCheck]
     metrics: Measurement | None
@@ -272,6 +291,9 @@ class Acceptance(Record):
         default_factory=dict, description="share by which a counter may grow, by its name; 0.02 where it is not named"
     )
     noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
+    builds: dict[str, list[Seconds]] = Field(
+        default_factory=dict, description="variant: processor seconds of its builds in runs of this host"
+    )
 
 
 class Covered(Record):
@@ -292,7 +314,7 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[6] = 6
+    schema_version: Literal[7] = 7
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit

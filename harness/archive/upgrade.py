@@ -43,5 +43,26 @@ def _from_5(document: Document) -> Document:
     return document | {"schema_version": 6}
 
 
-_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
+def _from_6(document: Document) -> Document:
+    """Version 7 says which suites were asked for, which of them have a configuration, and why one was withheld. Of an
+    older run the last is known by its reason."""
+    items = [item | {"withheld": _withheld(item)} for item in document["configurations"]]
+    return document | {"schema_version": 7, "configurations": items}
+
+
+def _withheld(item: Document) -> str | None:
+    if item["status"] != "not-run" or not item["reasons"]:
+        return None
+    reason = str(item["reasons"][0])
+    return "guard" if reason.startswith("guard: ") else "stopped" if reason == "interrupted" else None
+
+
+_STEPS: dict[Any, Callable[[Document], Document]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+    6: _from_6,
+}
 assert set(_STEPS) == set(range(1, SCHEMA_VERSION))

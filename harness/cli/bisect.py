@@ -21,14 +21,15 @@ from fmha.harness.evidence.bisect import Bisection, Culprit
 from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.report import again as run_again
 from fmha.harness.stages.several import names
 
 HELP = """Find the commit between GOOD and BAD that made a regression.
 
 Commits are run in worktrees of their own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by
-this fmha; builds are cached, and commits that do not build are skipped. What is looked for is the gravest kind of
-regression that BAD has against GOOD, or the kind that --for names. Several hosts test a commit each at a time, and part
-the history so much the finer. When it was stopped, the same command goes on where it was.
+this fmha; builds are cached, and commits that do not build are skipped, unless that is what BAD has. What is looked for
+is the gravest kind of regression that BAD has against GOOD, or the kind that --for names. Several hosts test a commit
+each at a time, and part the history so much the finer. When it was stopped, the same command goes on where it was.
 
 \b
 Examples:
@@ -111,16 +112,24 @@ def _show(culprit: Culprit, asked: Bisection) -> None:
         say(f"{culprit.sha} {culprit.subject} ({culprit.tested} commits run)", "bold red")
 
 
+# What a run by itself ends with 1 for; of all else it takes the run before it to see the change.
+_BY_ITSELF = frozenset({Kind.STATUS, Kind.HAZARD})
+
+
 def again(culprit: Culprit, asked: Bisection) -> str:
-    """The commands that show the bad commit's numbers once more."""
-    request = asked.request
-    words = ["fmha", "run-matrix"]
-    host = names(request.host)[0]
-    words += ["--host", host] if host != "emulator" else []
-    words += ["--suite", request.suite] if request.suite else []
-    words += [word for term in request.filters for word in ("--filter", term)]
-    words += ["--seed", str(request.seed)] if request.seed is not None else []
-    return f"git checkout {culprit.sha[:12]} && {shlex.join(words)}"
+    """The commands that show the regression once more: they end with 1 where it is there."""
+    record, request = culprit.after.record, asked.request
+    if record is not None:
+        run = run_again(record)
+    else:
+        words = ["fmha", "run-matrix", "--host", names(request.host)[0]]
+        words += ["--suite", request.suite] if request.suite else []
+        run = shlex.join(words + [word for term in request.filters for word in ("--filter", term)])
+    checkout = f"git checkout {culprit.sha[:12]} && {run}"
+    if culprit.before.path is None or all(item.kind in _BY_ITSELF for item in culprit.regressions):
+        return checkout
+    # The run passes, or ends with 1 for another reason: what tells is the comparison.
+    return f"{checkout} --quiet; {shlex.join(['fmha', 'compare', str(culprit.before.path), 'latest', '--exit-code'])}"
 
 
 def _fields(culprit: Culprit, asked: Bisection) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode
+from fmha.harness.evidence.asked import asked
+from fmha.harness.evidence.baseline import with_noise
 from fmha.harness.evidence.story import lines, sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 from fmha.harness.judge.comparison.comparison import compare
@@ -23,7 +25,8 @@ HELP = """Compare two runs, configuration by configuration.
 
 A and B are files, names of archived runs or their start, commits (their newest run), [COMMIT]@[HOST][:SCHEDULE],
 latest or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last, put together by
-the filter that the configurations have in common: fmha regress turns that into an exit code, compare exits with 0.
+the filter that the configurations have in common: fmha regress turns that into an exit code, compare exits with 0
+unless it is asked for one. The noise of errors is that of the baseline of A's host, where there is one.
 
 \b
 Examples:
@@ -42,21 +45,26 @@ def command(
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.", autocompletion=completion.records)],
     b: Annotated[str, typer.Argument(metavar="B", help="The later run.", autocompletion=completion.records)],
     changed: Annotated[bool, typer.Option("--changed", help="Only configurations that are not the same.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 where something is worse in B.")] = False,
     results: Results = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, a, b, changed, results, json)
+    context.obj.action = partial(_run, a, b, changed, exit_code, results, json)
 
 
-def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> ExitCode:
+def _run(a: str, b: str, changed: bool, exit_code: bool, results: Path | None, json: bool) -> ExitCode:
     folder = archive_folder(results)
     first, second = (archive.find(wanted, folder, Path.cwd()) for wanted in (a, b))
-    comparison = compare(first.record, second.record)
+    earlier = with_noise(first.record, folder)
+    comparison = compare(earlier, second.record, asked(earlier, second.record))
+    code = ExitCode.GATE_FAILED if exit_code and comparison.regressions else ExitCode.PASS
     if json:
         groups = tell(comparison, first.record, second.record)
-        fields = comparison_fields(first, second, comparison) | told_fields(groups, comparison.compared)
+        fields = comparison_fields(first, second, comparison) | told_fields(
+            groups, comparison.compared, comparison.unasked
+        )
         print_json("compare", 1, fields)
-        return ExitCode.PASS
+        return code
     for letter, found in (("A", first), ("B", second)):
         say(f"{letter}: {_header(found)}")
     for note in comparison.notes:
@@ -70,10 +78,10 @@ def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> Exi
     for _, line in lines(groups, "fmha report A B"):
         say(line, "" if line.startswith(" ") else "red")
     if groups:
-        say(sentence(groups, comparison.compared), "bold red")
+        say(sentence(groups, comparison.compared, comparison.unasked), "bold red")
     else:
         say(f"nothing worse in B, of {comparison.compared} configurations compared")
-    return ExitCode.PASS
+    return code
 
 
 def _header(found: Found) -> str:

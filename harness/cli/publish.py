@@ -13,7 +13,7 @@ import typer
 from fmha.harness import archive
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
-from fmha.harness.cli.report import page_of
+from fmha.harness.cli.report import against_baseline, page_of
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.trends import modelled
 from fmha.harness.trends.ancestry import ordered
@@ -63,7 +63,9 @@ def _run(folder: Path, results: Path | None, json: bool) -> ExitCode:
         first.setdefault(item.sha, item.recorded)
     found = trends(runs, ordered(Path.cwd(), first), times)
     within = {item.line: item.within for item in times}
-    made = write(folder, Content(found, baselines(source), gpus(runs), unreadable, _latest(runs, source), within))
+    against = _against(runs, found.commits[-1].sha, source)
+    content = Content(found, baselines(source), gpus(runs), unreadable, _latest(runs, source), within, against)
+    made = write(folder, content)
     worse = sum(change.worse for change in found.changes)
     if json:
         skipped = [{"name": name, "error": error} for name, error in unreadable.items()]
@@ -84,6 +86,13 @@ def _check(folder: Path) -> None:
         others = [path.name for path in folder.iterdir() if path.name not in (".git", "CNAME", "README.md")]
         if others:
             raise UserError("has something else than a site in it", where=str(folder), next_step="name an empty folder")
+
+
+def _against(runs: Sequence[Facts], newest: str, source: Path) -> dict[str, str]:
+    """What is worse than in the baseline, of the newest run and of the newest one of the newest commit, by the run."""
+    looked_at = {run.name for run in (runs[-1], *[run for run in runs if run.sha == newest][-1:])}
+    told = {name: against_baseline(archive.find(str(source / name), source, Path.cwd()), source) for name in looked_at}
+    return {name: text for name, text in told.items() if text}
 
 
 def _latest(runs: Sequence[Facts], source: Path) -> str:

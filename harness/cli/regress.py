@@ -37,9 +37,9 @@ HELP = """Run what the baseline ran, the guard's head_dim first, and say what go
 The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
 a lower cosine or a larger error beyond the noise of different seeds, other output bits from the same inputs, a
 configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew, more instructions or
-bytes, a looser gate or another judge. On a GPU the
-baseline's commit is built, too, and both are timed beside each other in the same run: SLOWER is a regression.
-docs/use/evidence.md defines the kinds. The run is archived like any other.
+bytes, builds that take longer, a looser gate or another judge. On a GPU the baseline's commit is built, too, and both
+are timed beside each other in the same run: SLOWER is a regression. docs/use/evidence.md defines the kinds. The run is
+archived like any other.
 
 \b
 Examples:
@@ -136,7 +136,7 @@ def _run(
             fine = group.kind in allowed
             say(f"{line}{' (allowed)' if fine else ''}", "yellow" if fine else "red")
         if verdict.comparison.regressions:
-            say(sentence(verdict.groups, verdict.comparison.compared))
+            say(sentence(verdict.groups, verdict.comparison.compared, verdict.comparison.unasked))
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
     github.tell(verdict.new, verdict.counted, os.environ, sys.stderr)
     if junit_file:
@@ -190,4 +190,4 @@ def _fields(verdict: Verdict) -> dict[str, object]:
         "speeds": speed_fields(verdict.comparison),
         "regressions": regression_fields(verdict.comparison),
         "notes": list(verdict.notes),
-    } | told_fields(verdict.groups, verdict.comparison.compared)
+    } | told_fields(verdict.groups, verdict.comparison.compared, verdict.comparison.unasked)

@@ -16,10 +16,11 @@ from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.results import stem
-from fmha.harness.config import parse_filter
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.limits import configuration_of, limits_of
+from fmha.harness.evidence.asked import asked
+from fmha.harness.evidence.limits import limits_of
+from fmha.harness.evidence.story import sentence, tell
 from fmha.harness.evidence.views import error_of
 from fmha.harness.judge.comparison.comparison import compare
 
@@ -93,12 +94,22 @@ def page_of(found: Found, folder: Path, history: Callable[[str], Points]) -> str
     return _page(found, base, history, damage, "")
 
 
+def against_baseline(found: Found, folder: Path) -> str:
+    """What is worse in an archived run than in its baseline, in a sentence; empty where nothing is or none is there."""
+    base, _ = _baseline(found, folder)
+    if base is None:
+        return ""
+    comparison = compare(base, found.record, asked(base, found.record))
+    groups = tell(comparison, base, found.record)
+    return sentence(groups, comparison.compared, comparison.unasked) if groups else ""
+
+
 def _page(
     found: Found, base: archive.RunRecord | None, history: Callable[[str], Points], damage: str, other: str
 ) -> str:
     from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
 
-    comparison = compare(base, found.record, _expected(base, found.record)) if base else None
+    comparison = compare(base, found.record, asked(base, found.record)) if base else None
     limit = limits_of(found.record, Path.cwd())
     return render(Evidence(found.record, found.path.name, history, base, comparison, limit, damage, other))
 
@@ -112,19 +123,6 @@ def history_of(index: Index, host: str) -> Callable[[str], Points]:
         return [(sha, error_of("cosine", value)) for sha, value in known if value is not None]
 
     return of
-
-
-def _expected(base: archive.RunRecord, new: archive.RunRecord) -> set[str] | None:
-    """The ids of `base` that `new` was asked for: those of its filter, or the cases that it named. None for all."""
-    if not new.selection.suite:
-        return {item.id for item in new.configurations}
-    if not new.selection.filter or new.selection.filter == base.selection.filter:
-        return None
-    both = (*base.configurations, *new.configurations)
-    if any(item.parameters.kernel is not None for item in both):  # whose keys are its own
-        return {item.id for item in new.configurations}
-    accepted = parse_filter([new.selection.filter])
-    return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}
 
 
 def _named(earlier: Found, later: Found) -> str:

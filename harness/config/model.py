@@ -159,8 +159,23 @@ class Matrix:
 
     def configurations(self, suites: str, seed: int, cases: int | None = None) -> tuple[Cell, ...]:
         """Those of one suite or of several, each once; of a random one, `cases` of `seed`."""
-        found = [item for suite in self.named(suites) for item in self._of(suite, seed, cases)]
-        return self.ordered(dict.fromkeys(found))
+        return self.ordered(self.suites_of(suites, seed, cases))
+
+    def suites_of(self, suites: str, seed: int, cases: int | None = None) -> dict[Cell, tuple[str, ...]]:
+        """The same, each with those of the suites that have it."""
+        found: dict[Cell, tuple[str, ...]] = {}
+        for suite in self.named(suites):
+            for item in dict.fromkeys(self._of(suite, seed, cases)):
+                found[item] = (*found.get(item, ()), suite)
+        return found
+
+    def drawn_of(self, suites: str, cases: int | None = None) -> dict[str, int]:
+        """How many configurations are drawn of each random one of the suites."""
+        return {
+            suite: self.random_suites[suite].cases if cases is None else cases
+            for suite in self.named(suites)
+            if suite in self.random_suites
+        }
 
     def _of(self, suite: str, seed: int, cases: int | None) -> Iterable[Cell]:
         if suite in self.suites:

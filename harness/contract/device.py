@@ -22,6 +22,10 @@ class DeviceError(Exception):
     """The device refused a request; the message says which and why."""
 
 
+class IllegalError(DeviceError):
+    """What was asked for is no launch or tensor map that such a device makes: whoever launches it is at fault."""
+
+
 class DeviceLostError(Exception):
     """A kernel took the device down with it: this process cannot use it any more. The message says how."""
 

@@ -112,6 +112,8 @@ class BuildResult:
     cached: bool
     error: str | None = None
     combine_resources: Resources | None = None  # of the combine entry, or the most of `others`, where there are some
+    processor_seconds: float | None = None  # that the compilers took; None for a build from the cache
+    special_registers: tuple[str, ...] = ()  # that its PTX reads and that say something of the machine, with the place
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +202,5 @@ class Event:
     noise: tuple[Drawn, ...] = ()
     met: tuple[Met, ...] = ()
     place: str = ""
+    stopped: bool = False  # of `not-run`: somebody ended the run before it, and nothing is said of the kernel
     under: tuple[tuple[str, str], ...] = ()  # of a part's result: its schedules, each with the hash of its outputs

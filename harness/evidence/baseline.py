@@ -13,11 +13,14 @@ from fmha.harness.archive import BASELINES, Index, RunRecord, signature
 from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Limit
 from fmha.harness.errors import InterruptionError, UserError
 from fmha.harness.git import git
+from fmha.harness.judge.comparison.builds import alike
 from fmha.harness.judge.comparison.noise import LEAST_SEEDS
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
+
+MOST_RUNS = 50  # the newest, that are read for how long builds took
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ def load(name: str, results: Path) -> RunRecord:
         )
     signature.check(path)
     return archive.read(path)
+
+
+def with_noise(record: RunRecord, results: Path) -> RunRecord:
+    """The record with the noise that the baseline of its host has; itself where there is none, or it has its own."""
+    path = path_of(name_of(record), results)
+    if record.acceptance is not None or not path.is_file():
+        return record
+    return record.model_copy(update={"acceptance": archive.read(path).acceptance})
 
 
 def of_suite(suite: str, kind: str, results: Path) -> str:
@@ -121,6 +132,7 @@ def accept(
         seeds=[own, *others],
         allowances=dict(allowances or {}),
         noise=_noise(record, drawn, others) | kept,
+        builds=_builds(record, results),
     )
     accepted = record.model_copy(update={"acceptance": acceptance})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +176,25 @@ def _archived(record: RunRecord, folder: Path) -> list[RunRecord]:
     ]
     runs = (archive.read(folder / row.name) for row in alike)
     return [run for run in runs if _kernel(run) == _kernel(record) and run.checksum != record.checksum]
+
+
+def _builds(record: RunRecord, folder: Path) -> dict[str, list[float]]:
+    """Processor seconds of every variant's builds in the newest runs of the host, whatever the commit: one a run, of
+    those that compiled it alike."""
+    names: list[str] = []
+    if folder.is_dir():
+        with Index(folder) as index:
+            names = [row.name for row in index.runs(host=record.host.name) if row.host == record.host.name][:MOST_RUNS]
+    own = {variant.name: variant for variant in record.variants}
+    found: dict[str, list[float]] = {}
+    for run in [record, *(archive.read(folder / name) for name in names)]:
+        if run.host.machine != record.host.machine or (run is not record and run.checksum == record.checksum):
+            continue
+        for variant in run.variants:
+            known = own.get(variant.name)
+            if variant.processor_seconds and known is not None and alike(known, variant):
+                found.setdefault(variant.name, []).append(round(variant.processor_seconds, 2))
+    return found
 
 
 def _kernel(record: RunRecord) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from fmha.harness.config import load
 from fmha.harness.config.filters import NothingSelectedError
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.evidence import baseline
+from fmha.harness.evidence.asked import asked
 from fmha.harness.evidence.suspects import Suspects
 from fmha.harness.git import git, git_text, resolve_commit
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
@@ -150,17 +152,23 @@ class _Search:
 
     def _target(self, first: Tested, last: Tested) -> tuple[Regression, ...]:
         """The regressions of the gravest kind, or of the kind that was asked for, between the ends."""
-        for tested, name in ((first, "GOOD"), (last, "BAD")):
-            if tested.record is None:
-                raise UserError(f"{name}, {tested.sha[:12]}, cannot be tested: {tested.reason}")
+        if first.record is None:
+            raise UserError(f"GOOD, {first.sha[:12]}, cannot be tested: {first.reason}")
+        if last.record is None:
+            if self._asked.kind not in (None, Kind.STATUS):
+                raise UserError(f"BAD, {last.sha[:12]}, cannot be tested: {last.reason}", next_step="leave --for out")
+            return (_untestable(last),)
         found = self._compare(first, last).regressions
         if self._asked.kind:
             found = tuple(item for item in found if item.kind is self._asked.kind)
         if not found:
             kind = f" of kind {self._asked.kind}" if self._asked.kind else ""
+            cached = self._asked.kind is Kind.BUILD and any(variant.cached for variant in last.record.variants)
             raise UserError(
                 f"{last.sha[:12]} has no regression{kind} against {first.sha[:12]}",
-                next_step="widen the filter or name other commits",
+                next_step="its builds came from the cache, and have no time: set FMHA_CACHE to an empty folder"
+                if cached
+                else "widen the filter or name other commits",
             )
         if found[0].kind is Kind.SPEED and len({place.host for place in self._places}) > 1:
             raise UserError(
@@ -169,7 +177,10 @@ class _Search:
         return tuple(item for item in found if item.kind is found[0].kind)
 
     def _judge(self, tested: Tested, first: Tested, last: Tested, target: Sequence[Regression]) -> str:
-        if tested.record is None:
+        if last.record is None:  # what is looked for is why it cannot be tested
+            alike = tested.record is None and _without_numbers(tested.reason) == _without_numbers(last.reason)
+            return "bad" if alike else "good" if tested.record is not None else "skip"
+        if tested.record is None or _unmeasured(tested.record, target):
             return "skip"
         if target[0].kind is Kind.NUMBERS:
             return "bad" if any(_nearer_to_last(item, tested, first, last) for item in target) else "good"
@@ -181,13 +192,8 @@ class _Search:
         """Against the good end, with the noise of the baseline if there is one."""
         assert first.record
         assert other.record
-        return compare(self._with_noise(first.record), other.record)
-
-    def _with_noise(self, record: RunRecord) -> RunRecord:
-        path = baseline.path_of(baseline.name_of(record), self._root / "results")
-        if not path.is_file():
-            return record
-        return record.model_copy(update={"acceptance": archive.read(path).acceptance})
+        base = baseline.with_noise(first.record, self._root / "results")
+        return compare(base, other.record, asked(base, other.record))
 
     def _test(self, *shas: str) -> list[Tested]:
         """Run commits side by side, unless that was done before. A place that fails leaves its commit to the others."""
@@ -268,7 +274,9 @@ class _Search:
         sha = found[-1]
         (after,) = self._test(sha)
         before = self._before(sha, first)
-        worse = self._compare(before, after).regressions if before.record and after.record else ()
+        worse: Sequence[Regression] = target
+        if before.record and after.record:
+            worse = self._compare(before, after).regressions
         wanted = {(item.kind, item.subject, item.what) for item in target}
         return Culprit(
             sha,
@@ -305,6 +313,27 @@ def _machinery(record: RunRecord) -> str | None:
         if item.status is Status.INFRA_ERROR:
             return item.reasons[0] if item.reasons else "a configuration has no answer"
     return None
+
+
+def _untestable(tested: Tested) -> Regression:
+    """That a commit's own code or matrix.yaml lets nothing of it be run: it has no record."""
+    return Regression(Kind.STATUS, "commit", "run", "runs", "cannot be run", f"cannot be run: {tested.reason}")
+
+
+def _without_numbers(text: str) -> str:
+    """What is alike of one fault in several commits: its line may be another."""
+    return re.sub(r"\d+", "0", text)
+
+
+def _unmeasured(record: RunRecord, target: Sequence[Regression]) -> bool:
+    """Whether the run has nothing to say of what is looked for: something else kept it from being measured."""
+    if target[0].kind is Kind.BUILD:
+        compiled = {variant.name for variant in record.variants if variant.processor_seconds}
+        return compiled.isdisjoint(item.subject for item in target)
+    if target[0].kind not in (Kind.NUMBERS, Kind.COUNTERS, Kind.HASH):
+        return False
+    measured = {item.id for item in record.configurations if item.metrics is not None}
+    return measured.isdisjoint(item.subject for item in target)
 
 
 def _nearer_to_last(item: Regression, tested: Tested, first: Tested, last: Tested) -> bool:

@@ -40,7 +40,8 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield f"Commit `{new.commit.sha[:12]}` on {markdown(new.host.name)}{gpu}: {markdown(_counts(verdict))}{judge}."
     if worse := verdict.comparison.regressions:
         yield ""
-        yield f"**{markdown(sentence(verdict.groups, verdict.comparison.compared))}.**"
+        told = sentence(verdict.groups, verdict.comparison.compared, verdict.comparison.unasked)
+        yield f"**{markdown(told)}.**"
         yield ""
         yield "| what | how | run it again with |"
         yield "| --- | --- | --- |"

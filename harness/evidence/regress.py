@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fmha.harness.archive import RunRecord, signature
 from fmha.harness.archive.record import Held
-from fmha.harness.config import load, parse_filter
+from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.limits import configuration_of
+from fmha.harness.evidence.asked import asked
 from fmha.harness.evidence.story import Group, tell
 from fmha.harness.git import resolve_commit
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
@@ -124,7 +124,7 @@ def _held(
 ) -> Verdict:
     if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
         base = baseline.load(baseline.name_of(new), results)
-    comparison = _with_judge(compare(base, new, _expected(base, request)), new)
+    comparison = _with_judge(compare(base, new, asked(base, new)), new)
     signed = signature.check(baseline.path_of(named or baseline.name_of(new), results))
     return Verdict(base, new, None, comparison, allowed, (signed.note, *_untimed(new, request)))
 
@@ -178,9 +178,3 @@ def _untimed(new: RunRecord, request: Request) -> Iterator[str]:
     reasons = Counter(item.stats["untimed"] for item in new.configurations if "untimed" in item.stats)
     for reason, count in reasons.items():
         yield f"speed not compared in {count} configuration(s): {reason}"
-
-
-def _expected(base: RunRecord, request: Request) -> set[str]:
-    settings = load(_judge(request))
-    accepted = parse_filter(request.filters, settings.keys)
-    return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}

@@ -26,6 +26,7 @@ BY_CHANCE = 0.02  # that all cases share a value although it is none of their ca
 MOST_CLAUSES = 3  # of the sentence
 MOST_NAMED = 3
 MOST_LINES = 3  # of a group, one by one
+MOST_WORDS = 160  # characters of somebody else's words
 # What is told first: what is wrong before what grew, and who judges only after what was judged.
 _ORDER = (
     Kind.STATUS,
@@ -35,6 +36,7 @@ _ORDER = (
     Kind.RESOURCES,
     Kind.COUNTERS,
     Kind.SPEED,
+    Kind.BUILD,
     Kind.JUDGE,
     Kind.HASH,
 )
@@ -125,14 +127,19 @@ def grouped(regressions: Iterable[Regression], universe: Mapping[str, Axes]) -> 
     return tuple(sorted(groups, key=lambda group: (_ORDER.index(group.kind), -_weight(group))))
 
 
-def sentence(groups: Sequence[Group], compared: int) -> str:
-    """All of it in one sentence."""
+def sentence(groups: Sequence[Group], compared: int, unasked: int = 0) -> str:
+    """All of it in one sentence; `unasked` configurations of the earlier run were not asked for."""
+    apart = f", all that was asked for; {unasked} more were not" if unasked else ""
     if not groups:
-        return f"Nothing got worse in {compared} configurations"
+        return f"Nothing got worse in {compared} configurations{apart}"
     clauses = [group.text for group in groups if not any(_follows(group, other) for other in groups)]
     told = "; ".join(clauses[:MOST_CLAUSES])
     more = len(clauses) - MOST_CLAUSES
     rest = f"and {more} more {'changes' if more > 1 else 'change'}" if more > 0 else "nothing else got worse"
+    if more <= 0 and any(_withheld(group) for group in groups):
+        rest = "nothing else was run"
+    elif unasked:
+        rest += f"; {unasked} more configurations were not asked for"
     named = "_" in told.split(" ")[0]  # a configuration's name is no word
     return f"{told if named else told[0].upper() + told[1:]}; {rest}"
 
@@ -149,10 +156,10 @@ def lines(groups: Sequence[Group], whole: str) -> Iterator[tuple[Group, str]]:
             yield group, f"  and {len(group.regressions) - MOST_LINES} more; {whole} shows them"
 
 
-def told_fields(groups: Sequence[Group], compared: int) -> dict[str, Any]:
+def told_fields(groups: Sequence[Group], compared: int, unasked: int = 0) -> dict[str, Any]:
     """As `--json` prints it."""
     return {
-        "sentence": sentence(groups, compared),
+        "sentence": sentence(groups, compared, unasked),
         "groups": [
             {
                 "kind": group.kind,
@@ -304,7 +311,7 @@ def _size(item: Regression) -> float:
 
 def _weight(group: Group) -> float:
     """The number of cases for what has no size, or its largest factor."""
-    if group.kind in (Kind.NUMBERS, Kind.COUNTERS, Kind.RESOURCES, Kind.SPEED):
+    if group.kind in (Kind.NUMBERS, Kind.COUNTERS, Kind.RESOURCES, Kind.SPEED, Kind.BUILD):
         return max(map(_size, group.regressions))
     return float(len(group.regressions))
 
@@ -318,6 +325,8 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
             others = [name_of(what) for what in whats[1:]]
             beside = f", with {_list(others)}" if others else ""
             return f"{name_of(whats[0])}{place.near} {_grew(items)}{place.of}{beside}"
+        case Kind.BUILD:
+            return f"build time {_grew(items)}{place.of}"
         case Kind.SPEED:
             return f"time{place.near} {_grew(items)}{place.of}"
         case Kind.HAZARD:
@@ -326,9 +335,9 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
         case Kind.STATUS if where is None:
             return f"together they are biased: {first.text}"
         case Kind.STATUS:
-            return f"{place.whole} {_one(whats[0]) if len(items) == 1 else whats[0]}"
+            return f"{place.whole} {_one(whats[0]) if len(items) == 1 else whats[0]}{_said(items)}"
         case Kind.VANISHED:
-            return f"{place.whole} {'is' if len(items) == 1 else 'are'} not run any more"
+            return f"{place.whole} {'is' if len(items) == 1 else 'are'} {_gone(items)}"
         case Kind.JUDGE:
             return _judge(items)
     return f"outputs have other bits{place.near}{place.of}"
@@ -339,6 +348,27 @@ def _one(words: str) -> str:
     verb, _, rest = words.partition(" ")
     does = {"fail": "fails", "have": "has", "run": "runs", "crash": "crashes", "do": "does", "pass": "passes"}
     return " ".join(filter(None, (does.get(verb, verb), rest)))
+
+
+def _said(items: Sequence[Regression]) -> str:
+    """The words of what ended without numbers: they are the cause."""
+    if items[0].after not in (Status.CRASH, Status.BUILD_ERROR, Status.TIMEOUT):
+        return ""
+    words = [item.text.partition(": ")[2] for item in items]
+    first = "first " if len(set(words)) > 1 else ""
+    return f": {first}{words[0][:MOST_WORDS]}" if words[0] else ""
+
+
+def _gone(items: Sequence[Regression]) -> str:
+    """Whether it was taken away, cannot be run, or was kept from running by what failed before it."""
+    what, text = items[0].what, items[0].text
+    if what == "run":
+        return f"not run any more: {text.partition(': ')[2][:MOST_WORDS]}"
+    return "kept from running by the guard" if what == "guard" else "gone from the suites"
+
+
+def _withheld(group: Group) -> bool:
+    return group.kind is Kind.VANISHED and "guard" in group.whats
 
 
 def _judge(items: Sequence[Regression]) -> str:

@@ -192,6 +192,8 @@ class _Built(Answer):
     nvcc: Name
     flags: Annotated[list[Name], Field(max_length=1000)]
     seconds: Seconds
+    processor_seconds: Seconds | None
+    special_registers: Annotated[list[Name], Field(max_length=1000)]
     error: str | None
     resources: _Resources | None
     combine_resources: _Resources | None
@@ -385,7 +387,7 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult
     every word."""
     result = _decoded(BuildResult, said, where)
     fields = asdict(result)
-    checked(_Built, fields | {"flags": list(result.flags)}, where)
+    checked(_Built, fields | {"flags": list(result.flags), "special_registers": list(result.special_registers)}, where)
     variant = asked.get(result.variant.name)
     if variant is None:
         _void(where, f"variant {result.variant.name!r} was not asked for")

@@ -226,7 +226,7 @@ class RemoteHost:
         self._short = True
         status = "not-run" if self._status().state == "cancelled" else "infra-error"
         for name in pending:
-            yield Event("error", name, status=status, message=self._reason())
+            yield Event("error", name, status=status, message=self._reason(), stopped=status == "not-run")
 
     def finish(self) -> None:
         self._side.close()

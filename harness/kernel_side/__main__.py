@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Any
 
-from fmha.harness.kernel_side import PROTOCOL
+from fmha.harness.kernel_side import PROTOCOL, place_of
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
             answer = {"done": _ANSWERS[request["ask"]](request, answers)}
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}{place_of(error)}"}
         print(json.dumps(answer), file=answers, flush=True)
 
 

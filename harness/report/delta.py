@@ -31,6 +31,7 @@ class Look(StrEnum):
     WORSE3 = "worse3"
     WORSE2 = "worse2"
     WORSE1 = "worse1"
+    WITHHELD = "withheld"  # it was kept from running by what failed before it
     BETTER = "better"
     NOISE = "noise"  # another value that means nothing
     SAME = "same"
@@ -143,8 +144,12 @@ def _named(figure: str) -> str:
 
 def _status(name: str, a: ConfigurationRecord, b: ConfigurationRecord | None) -> Change:
     after = b.status if b else None
-    if after is None or (a.status is Status.PASS and after is Status.NOT_RUN):
-        return Change(name, Look.WRONG, math.inf, "gone", a.status, "not in the run" if after is None else after)
+    if after is None:
+        return Change(name, Look.WRONG, math.inf, "gone", a.status, "not in the run")
+    if a.status is Status.PASS and (after is Status.INFRA_ERROR or (b and b.withheld)):
+        return Change(name, Look.WITHHELD, 1.0, "not run", a.status, after)
+    if a.status is Status.PASS and after is Status.NOT_RUN:
+        return Change(name, Look.WRONG, math.inf, "not run", a.status, after)
     hazards = sorted({item.rule for item in b.findings if b} - {item.rule for item in a.findings}) if b else []
     if after in RED and a.status not in RED:
         return Change(name, Look.WRONG, math.inf, after, a.status, after)

@@ -109,7 +109,7 @@ def _changes(evidence: Evidence) -> dict[str, Any]:
     shown = details.details(changes.by_id, base, record, evidence.limit)
     bad = sum(any(change.bad for change in figures.values()) for figures in changes.by_id.values())
     return {
-        "lead": story.sentence(groups, comparison.compared),
+        "lead": story.sentence(groups, comparison.compared, comparison.unasked),
         "other": evidence.other,
         "told": groups,
         "changes": changes,

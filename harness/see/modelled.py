@@ -197,10 +197,20 @@ def free(gpu: Architecture, name: str) -> dict[str, float]:
     return dict.fromkeys(FREE[name], 0.0) | dict.fromkeys(_UNBOUNDED.get(name, ()), 1e12)
 
 
-def timeline_of(time: CallTime) -> tuple[Timeline, Any]:
-    """Of the CTA in the middle of the longest launch; the program's sources too."""
-    _, timing = max(time.timings, key=lambda item: item[1].modelled().cycles)
+def timeline_of(time: CallTime, entry: str) -> tuple[Timeline, Any]:
+    """Of the CTA in the middle of the launch of `entry`; the program's sources too."""
+    timing = next(timing for name, timing in time.timings if name == entry)
     return Timeline.of(timing), timing.sources
+
+
+def launch_of(time: CallTime, named: str | None) -> str:
+    """The entry of the launch whose entry holds `named`; without a name the first, which is the forward. UserError."""
+    entries = [entry for entry, _ in time.timings]
+    found = [entry for entry in entries if named is None or named in entry]
+    if named is not None and len(found) != 1:
+        what = "is of no launch of the call" if not found else "is of several launches of the call"
+        raise UserError(f"--launch: {named!r} {what}", next_step=f"there are {', '.join(entries)}")
+    return found[0]
 
 
 def measured(path: Path) -> dict[str, float]:

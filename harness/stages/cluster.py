@@ -322,7 +322,7 @@ class Cluster:
 
     def _last(self, name: str, status: str, message: str, remaining: dict[str, Cell]) -> Event:
         del remaining[name]
-        return Event("error", name, status=status, message=message)
+        return Event("error", name, status=status, message=message, stopped=status == "not-run")
 
     def _pause(self, seconds: float) -> None:
         if time.monotonic() - self._alive > ALIVE_SECONDS:

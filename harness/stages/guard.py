@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from fmha.harness.judge.status import Status
-from fmha.harness.stages.outcome import Outcome, Step
+from fmha.harness.stages.outcome import Outcome, Step, Withheld
 
 
 def alarm(outcomes: Sequence[Outcome]) -> str | None:
@@ -23,7 +23,7 @@ def alarm(outcomes: Sequence[Outcome]) -> str | None:
     return None
 
 
-def withheld(steps: Sequence[Step], reason: str) -> Generator[Outcome, None, None]:
-    """The outcomes of steps that the guard kept from running."""
+def withheld(steps: Sequence[Step], reason: str, why: Withheld) -> Generator[Outcome, None, None]:
+    """The outcomes of steps that the guard, or whoever stopped the run, kept from running."""
     for step in steps:
-        yield Outcome(step, Status.NOT_RUN, (reason,))
+        yield Outcome(step, Status.NOT_RUN, (reason,), withheld=why)

@@ -17,7 +17,7 @@ from fmha.harness.judge.limits import Limit
 from fmha.harness.judge.schedules import compare_outputs, merge_findings
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.build import Builds
-from fmha.harness.stages.outcome import Observer, Outcome, Step
+from fmha.harness.stages.outcome import Observer, Outcome, Step, Withheld
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class Context:
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
     """One outcome a step, as they come in. Closing the iterator ends what still runs.
 
-    A step without a variant is not-run, one whose variant did not build a build-error; they cost the host nothing.
+    A step without a variant is not-run, or a build-error where its kernel's code failed at the choice; one whose
+    variant did not build is a build-error. They cost the host nothing.
     """
     waiting: dict[str, Step] = {}
     for step in steps:
@@ -57,7 +58,7 @@ def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, Non
 
 def _settled(step: Step, builds: Builds) -> Outcome | None:
     if step.variant is None:
-        return Outcome(step, Status.NOT_RUN, (step.reason,))
+        return Outcome(step, Status.BUILD_ERROR if step.fault else Status.NOT_RUN, (step.reason,))
     error = builds[step.variant.name].error
     if error is not None:
         return Outcome(step, Status.BUILD_ERROR, (f"{step.variant.name}: {error}",))
@@ -111,7 +112,9 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         "place": event.place,
     }
     if event.event == "error":
-        return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
+        status, words = _status(event), event.message or f"{event.status} without a message"
+        withheld: Withheld | None = "stopped" if event.stopped and status is Status.NOT_RUN else None
+        return Outcome(step, status, (words,), withheld=withheld, **common)
     if event.measurement is None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
     assert step.variant is not None

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from fmha.harness.contract.protocol import Cell, FindingRecord, Measurement, Timed, Variant
 from fmha.harness.judge.limits import Check, Limit
 from fmha.harness.judge.status import Status
 
+Withheld = Literal["guard", "stopped"]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One configuration of a plan. Without a variant, `reason` says why.
+    """One configuration of a plan. Without a variant, `reason` says why: the kernel does not run it, or where it is a
+    `fault`, what the commit's own code said when it was asked for one.
 
-    `selected` is false for the guard that was added to a selection without one.
+    `selected` is false for the guard that was added to a selection without one. `suites` are those of the selection
+    that have it.
     """
 
     configuration: Cell
@@ -23,6 +27,8 @@ class Step:
     selected: bool
     variant: Variant | None
     reason: str = ""
+    fault: bool = False
+    suites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class Outcome:
     met: tuple[str, ...] = ()  # schedules that the run drew for it besides its own
     place: str = ""  # which of several hosts, GPUs or nodes it ran on
     hashes: Mapping[str, str] = field(default_factory=dict)  # of the output, by place, where several hosts ran it
+    withheld: Withheld | None = None  # why it was not run although it could be
 
     @property
     def id(self) -> str:

@@ -290,7 +290,7 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
         return InterruptionError(f"{words}; nothing archived")
     finished = {outcome.id for outcome in done}
     rest = [step for step in steps if step.configuration.id not in finished]
-    record = make_record(circumstances(prepared, progress), [*done, *guard.withheld(rest, INTERRUPTED)])
+    record = make_record(circumstances(prepared, progress), [*done, *guard.withheld(rest, INTERRUPTED, "stopped")])
     path = archive.write(record, prepared.results)
     return InterruptionError(f"{words}; archived", next_step=f"fmha results show {path.stem}")
 
@@ -303,7 +303,8 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
         try:
             progress.builds = build(plan, prepared.host, prepared.matrix.limits, observer)
         except CancelledError as error:
-            _collect(guard.withheld([*plan.guard, *plan.rest], str(error.what)), prepared, progress, observer)
+            kept = guard.withheld([*plan.guard, *plan.rest], str(error.what), "stopped")
+            _collect(kept, prepared, progress, observer)
             return
     context = matrix.Context(
         prepared.matrix,
@@ -327,7 +328,7 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
     with progress.stage("matrix"):
         if plan.rest:
             observer.stage("matrix", reason or _count(plan.rest, "configuration"))
-        rest = guard.withheld(plan.rest, reason) if reason else matrix.run(plan.rest, context)
+        rest = guard.withheld(plan.rest, reason, "guard") if reason else matrix.run(plan.rest, context)
         _collect(rest, prepared, progress, observer)
     place = shrink.first_red(progress.outcomes)
     if place is not None and _is_drawn(progress.outcomes[place], prepared):

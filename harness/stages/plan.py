@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fmha.harness.config import ALL, Filter, Matrix
-from fmha.harness.contract.protocol import Cell, Variant
-from fmha.harness.errors import UserError
+from fmha.harness.contract.protocol import Cell, PeerCell, Variant
+from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.hosts import Host
 from fmha.harness.stages.outcome import Step
 
@@ -40,6 +40,9 @@ class Plan:
     suite: str  # empty when configurations were asked for by name
     filter: Filter
     steps: tuple[Step, ...]
+    suites: tuple[str, ...] = ()  # the names of `suite`
+    random: Mapping[str, int] = field(default_factory=dict)  # how many were drawn of each random one
+    one_a_variant: bool = False
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -61,10 +64,8 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
     The selection's configurations of the guard's head_dim are the guard. A selection without any gets the guard's
     fallback in addition, so that nothing is ever run before the proven path has been seen to hold.
     """
-    if selection.cases:
-        suite, configurations = "", matrix.ordered(_named(matrix, selection.cases))
-    else:
-        suite, configurations = selection.suite, _of_suite(matrix, selection)
+    suite, of_suites = ("", {}) if selection.cases else (selection.suite, _of_suites(matrix, selection))
+    configurations = matrix.ordered(_named(matrix, selection.cases) if selection.cases else of_suites)
     configurations = matrix.with_peers(configurations, selection.filter.kernels)
     selected = selection.filter.select(configurations, f"suite {suite}" if suite else "what --case names")
     if selection.one_a_variant:
@@ -75,10 +76,24 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
     if not guard:
         steps = [_step(matrix.guard.fallback, host, guard=True, selected=False)]
     steps += [_step(item, host, guard=False) for item in rest]
-    return Plan(suite, selection.filter, tuple(steps))
+    steps = [replace(step, suites=_suites_of(step.configuration, of_suites)) for step in steps]
+    names = matrix.named(suite) if suite else ()
+    drawn = matrix.drawn_of(suite, selection.random_cases) if suite else {}
+    return Plan(suite, selection.filter, tuple(steps), names, drawn, selection.one_a_variant)
 
 
-def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Cell, ...]:
+def _suites_of(configuration: Cell, of_suites: Mapping[Cell, tuple[str, ...]]) -> tuple[str, ...]:
+    """A peer's are those of the problem that it solves."""
+    if configuration in of_suites:
+        return of_suites[configuration]
+    if not isinstance(configuration, PeerCell):
+        return ()
+    found = [names for item, names in of_suites.items() if getattr(item, "problem", None) == configuration.of]
+    return tuple(dict.fromkeys(name for names in found for name in names))
+
+
+def _of_suites(matrix: Matrix, selection: Selection) -> Mapping[Cell, tuple[str, ...]]:
+    """The configurations of the selection's suites, with those that have each."""
     suites = matrix.named(selection.suite)
     for suite in suites:
         if suite not in matrix.suite_names:
@@ -88,7 +103,7 @@ def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Cell, ...]:
         random = ", ".join(matrix.random_suites)
         hint = f"use one of {random}" if random else "matrix.yaml has no random suite"
         raise UserError(f"--cases: suite {', '.join(suites)} is not random", next_step=hint)
-    return matrix.configurations(selection.suite, selection.seed, selection.random_cases)
+    return matrix.suites_of(selection.suite, selection.seed, selection.random_cases)
 
 
 def _named(matrix: Matrix, cases: Sequence[str]) -> list[Cell]:
@@ -114,7 +129,10 @@ def _one_a_variant(selected: Sequence[Cell], host: Host) -> tuple[Cell, ...]:
 
 
 def _step(configuration: Cell, host: Host, *, guard: bool, selected: bool = True) -> Step:
-    variant = host.variant_for(configuration)
+    try:
+        variant = host.variant_for(configuration)
+    except ChoiceError as error:
+        return Step(configuration, guard, selected, None, str(error), fault=True)
     if isinstance(variant, str):
         return Step(configuration, guard, selected, None, variant)
     return Step(configuration, guard, selected, variant)

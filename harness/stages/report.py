@@ -71,12 +71,24 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
 
 def verdict_line(record: RunRecord) -> str:
     """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`; what regress said of it comes first."""
-    words = _verdict_words(record)
+    words = _verdict_words(record) + _of_the_machine(record)
     if record.regress and record.regress.regressions:
         words = f"{record.regress.words}; the run by itself: {words}"
     if record.elsewhere:
         words = f"{words}, of what {record.elsewhere.host} says was asked for"
     return f"{words} ({record.host.isolation})" if not_isolated(record) else words
+
+
+def _of_the_machine(record: RunRecord) -> str:
+    """What kernels read of the machine that ran them: on another one they may compute something else."""
+    found = {
+        text: variant.name for variant in reversed(record.variants) for text in reversed(variant.special_registers)
+    }
+    if not found:
+        return ""
+    (text, name), more = next(reversed(found.items())), len(found) - 1
+    others = f" and {more} more" if more else ""
+    return f"; {name} reads {text}{others}, which depends on the machine"
 
 
 def not_isolated(record: RunRecord) -> bool:
@@ -289,15 +301,15 @@ def _share(parts: Iterable[Covered]) -> str:
 
 
 def again(record: RunRecord) -> str:
-    """The command that repeats a run on the inputs that it drew."""
+    """The command that repeats a run, on the inputs that it drew where it drew some."""
     selection = record.selection
     if selection.suite:
         chosen = [f"--suite {selection.suite}", *([f"--filter '{selection.filter}'"] if selection.filter else [])]
     else:
         chosen = [f"--case {item.id}" for item in record.configurations if item.selected]
     host = [] if record.host.name == "emulator" else [f"--host {record.host.name}"]
-    seeds = f"--seed {selection.seed} --drawn {selection.drawn}"
-    return " ".join(["fmha run-matrix", *host, *chosen, seeds, f"--schedule {selection.schedule}"])
+    seeds = [f"--seed {selection.seed}", *([] if selection.drawn is None else [f"--drawn {selection.drawn}"])]
+    return " ".join(["fmha run-matrix", *host, *chosen, *seeds, f"--schedule {selection.schedule}"])
 
 
 def _provenance(record: RunRecord) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fmha.harness.contract.protocol import Cell
+from fmha.harness.errors import ChoiceError
 from fmha.harness.judge.schedules import every_drawn_schedule, schedules_of
 from fmha.harness.judge.status import RED
 from fmha.harness.stages import matrix
@@ -69,6 +70,9 @@ def _first_failing(outcome: Outcome, context: matrix.Context, deadline: float) -
 def _steps(step: Step, context: matrix.Context) -> Iterator[Step]:
     kernel = context.matrix.kernels[step.configuration.kernel]
     for configuration in kernel.smaller(step.configuration):
-        variant = context.host.variant_for(configuration)
+        try:
+            variant = context.host.variant_for(configuration)
+        except ChoiceError:  # it fails otherwise
+            continue
         if not isinstance(variant, str) and variant.name in context.builds:
             yield replace(step, configuration=configuration, variant=variant)

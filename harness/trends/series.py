@@ -178,6 +178,8 @@ def _kind(item: Series, axes: Mapping[str, Axes]) -> Kind:
         return Kind.STATUS
     if item.figure == "time":
         return Kind.SPEED
+    if item.figure == "build_seconds":
+        return Kind.BUILD
     if item.subject not in axes:
         return Kind.RESOURCES
     return Kind.NUMBERS if item.figure in METRICS else Kind.COUNTERS

@@ -52,6 +52,7 @@ class Content:
     unreadable: Mapping[str, str]
     latest: str = ""  # the newest run's report, as HTML
     within: Mapping[str, str] = field(default_factory=dict)  # how far a line of modelled times may be off, by line
+    against: Mapping[str, str] = field(default_factory=dict)  # by run, what is worse in it than in its baseline
 
 
 def write(folder: Path, content: Content) -> Written:
@@ -80,7 +81,7 @@ def _pages(content: Content) -> Iterator[tuple[str, str]]:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"sure": sure, "figure": name_of, "anchor": anchor_of}
+    environment.filters |= {"sure": sure, "figure": name_of, "anchor": anchor_of, "changes": counted}
     static = files("fmha.harness.trends") / "static"
     for name in ASSETS:
         yield f"assets/{name}", (static / name).read_text(encoding="utf-8")
@@ -115,7 +116,7 @@ def _fields(content: Content) -> dict[str, Any]:
         {
             "commit": commit,
             "runs": [(run, line_of(run)) for run in runs.get(commit.sha, [])],
-            "word": _worst(runs.get(commit.sha, [])),
+            "word": _worst(runs.get(commit.sha, []), changes.get(place, []), content.against),
             "changes": changes.get(place, []),
             "accepted": accepted.get(commit.sha, []),
             "before": commits[place - 1] if place else None,
@@ -128,6 +129,7 @@ def _fields(content: Content) -> dict[str, Any]:
         "trends": trends,
         "rows": rows,
         "newest": newest,
+        "against": [content.against[run.name] for run in runs.get(commits[-1].sha, []) if run.name in content.against],
         "shown": trends.changes[:MOST_CHANGES],
         "more": len(trends.changes) - MOST_CHANGES,
         "worse": sum(change.worse for change in trends.changes),
@@ -142,9 +144,25 @@ def _fields(content: Content) -> dict[str, Any]:
     }
 
 
-def _worst(runs: Iterable[Facts]) -> str:
-    order = ("FAIL", "REGRESSED", "INFRASTRUCTURE", "INCOMPLETE", "PASS")
-    return min((run.word for run in runs), key=lambda word: order.index(word) if word in order else 0, default="-")
+def _worst(runs: Iterable[Facts], changes: Iterable[Change], against: Mapping[str, str]) -> str:
+    """The gravest word on a commit. Runs that pass by themselves have regressed all the same where something is worse
+    than in the commits before, or than in the baseline."""
+    order = ("FAIL", "REGRESSED", "INFRASTRUCTURE", "INCOMPLETE", "PASS", "-")
+    words = [_word(run, against) for run in runs] or ["-"]
+    words += ["REGRESSED"] if any(change.worse for change in changes) else []
+    return min(words, key=lambda word: order.index(word) if word in order else 0)
+
+
+def _word(run: Facts, against: Mapping[str, str]) -> str:
+    return "REGRESSED" if run.word == "PASS" and run.name in against else run.word
+
+
+def counted(changes: Sequence[Change]) -> str:
+    """How many there are each way."""
+    worse = sum(change.worse for change in changes)
+    parts = [(worse, "worse"), (len(changes) - worse, "better")]
+    told = [f"{count} {'change' if count == 1 else 'changes'} for the {way}" for count, way in parts if count]
+    return " and ".join(told)
 
 
 def sure(chance: float) -> str:
@@ -157,8 +175,9 @@ def sure(chance: float) -> str:
 
 def _badge(content: Content) -> Iterator[tuple[str, str]]:
     run = content.trends.runs[-1]
-    message = html.escape(f"{run.word} {run.passed} of {run.total}")
-    colour = _COLOURS.get(run.word, "red")
+    word = _word(run, content.against)
+    message = html.escape(f"{word} {run.passed} of {run.total}")
+    colour = _COLOURS.get(word, "red")
     endpoint = {"schemaVersion": 1, "label": "fmha", "message": message, "color": colour}
     yield "badge.json", json.dumps(endpoint) + "\n"
     fills = {"brightgreen": "#0f6b32", "yellow": "#6b4e00", "red": "#b3261e"}

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fmha.harness.contract.codec import CodecError, event_to_line, read_job
-from fmha.harness.contract.device import DeviceError, DeviceLostError
+from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalError
 from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Met, Timed
-from fmha.harness.errors import FmhaError
+from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
+from fmha.harness.kernel_side import place_of
 from fmha.harness.worker.apart import Side, side_of
 from fmha.harness.worker.devices.across import executor_for, goes_across
 from fmha.harness.worker.devices.behind import FailedThereError
@@ -130,9 +131,12 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
     start = time.monotonic()
     try:
         event = _attempt(work, builds, configuration)
-    except (DeviceError, OSError) as error:
+    except IllegalError as error:
         traceback.print_exc()
-        event = _error(configuration, "infra-error", str(error))
+        event = _error(configuration, "crash", str(error))
+    except (DeviceError, InfrastructureError, OSError, MemoryError) as error:
+        traceback.print_exc()
+        event = _error(configuration, "infra-error", str(error) or type(error).__name__)
     except DeviceLostError:
         raise
     except (KernelSideError, FailedThereError) as error:
@@ -145,7 +149,7 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = _error(configuration, "crash", error.what)
     except Exception as error:
         traceback.print_exc()
-        event = _error(configuration, "crash", f"{type(error).__name__}: {error}")
+        event = _error(configuration, "crash", f"{type(error).__name__}: {error}{place_of(error)}")
     return dataclasses.replace(event, seconds=time.monotonic() - start)
 
 

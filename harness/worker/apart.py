@@ -17,6 +17,7 @@ from fmha.harness.contract.codec import decode, encode
 from fmha.harness.contract.device import (
     Device,
     DeviceError,
+    IllegalError,
     LaunchConfig,
     LaunchReport,
     LoadedModule,
@@ -117,7 +118,13 @@ class KernelSide:
         while "done" not in answer:
             if len(reports) >= MOST_LAUNCHES:
                 raise KernelSideError(f"the commit's launcher asked for more than {MOST_LAUNCHES} launches")
-            answer = self._planner.say(_done(device, module, answer, reports))
+            try:
+                done = _done(device, module, answer, reports)
+            except DeviceError:  # the machine's fault, of which a launcher hears nothing: it waits in vain for this
+                self._planner.close()
+                self._planner = Planner(self._tree)
+                raise
+            answer = self._planner.say(done)
         if not reports:
             raise KernelSideError("the commit's launcher launched nothing")
         return sum_of(reports)
@@ -153,7 +160,7 @@ def _done(
                 raise ValueError("its entry is no name")
             reports.append(device.launch(module, entry, config, bytes.fromhex(asked["params"])))
             return {"done": None}
-    except DeviceError as error:
+    except IllegalError as error:
         return {"error": str(error)}
     except (TypeError, ValueError, KeyError) as error:
         raise KernelSideError(f"the commit's launcher asked for what is no launch: {error}") from error

@@ -41,6 +41,10 @@ class KernelSideError(Exception):
     """The commit's own code failed at what is its part; the message has what it said."""
 
 
+class AnsweredError(KernelSideError):
+    """It failed at one question, and answers others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The variant for a configuration; what nvcc is given to make its PTX, and to assemble that."""
@@ -66,7 +70,7 @@ class Planner:
         if not isinstance(answer, dict):
             raise KernelSideError("the commit's side of the run answered with no object")
         if "error" in answer:
-            raise KernelSideError(f"the commit's launcher failed: {str(answer['error'])[:_MOST_CHARACTERS]}")
+            raise AnsweredError(f"the commit's launcher failed: {str(answer['error'])[:_MOST_CHARACTERS]}")
         return answer
 
     def close(self) -> None:

@@ -144,6 +144,27 @@ def _both(run: RunRecord) -> RunRecord:
     return changed(first, lambda item: item.parameters.t == 1, counted("barrier_waits", 1.3))
 
 
+def _part(run: RunRecord) -> RunRecord:
+    """head_dim 64 and 256 alone were asked for."""
+    new = changed(run, _head_dim(256), grown("lse_error", 50, 340))
+    asked = new.selection.model_copy(update={"filter": "hd=64|256"})
+    items = [item for item in new.configurations if item.parameters.head_dim in (64, 256)]
+    return _with(new, items).model_copy(update={"selection": asked})
+
+
+def guard_broken(run: RunRecord, words: str, status: Status = Status.CRASH) -> RunRecord:
+    """The first configuration is the guard's, and has no numbers; nothing behind it is run."""
+    first, *others = run.configurations
+    nothing = {"metrics": None, "drawn": None, "findings": [], "stats": {}}
+    broken = first.model_copy(update=nothing | {"guard": True, "status": status, "reasons": [words]})
+    kept = [f"guard: {first.id} failed ({status})"]
+    idle = nothing | {"status": Status.NOT_RUN, "withheld": "guard", "reasons": kept}
+    return _with(run, [broken, *(item.model_copy(update=idle) for item in others)])
+
+
+ILLEGAL = "launch of fmha_fwd_sm100_hd64_ptmem refused: block.x is 2048; 1..1024 is allowed"
+RAISED = "NameError: name 'oops' is not defined (fmha_kernels.py:31)"
+
 PLANTED = (
     Plant("lse-hd256", "LSE error x50 to x340 at head_dim 256", lambda run: changed(
         run, _head_dim(256), grown("lse_error", 50, 340))),
@@ -162,5 +183,9 @@ PLANTED = (
     Plant("fails", "LSE in base 2 at head_dim 64 with mask window: the gate is missed", lambda run: changed(
         run, lambda item: item.parameters.head_dim == 64 and item.parameters.mask == "window", missed)),
     Plant("bits", "other bits at head_dim 512, errors as before", lambda run: changed(run, _head_dim(512), bits)),
+    Plant("part", "head_dim 64 and 256 alone were asked for; LSE error x50 to x340 at head_dim 256", _part),
+    Plant("illegal", "2048 threads a block: refused, and nothing else is run", lambda run: guard_broken(run, ILLEGAL)),
+    Plant("adapter", "the adapter raises in its line 31, and nothing else is run", lambda run: guard_broken(
+        run, RAISED)),
     Plant("two", "LSE error at head_dim 256, and barrier_waits 30% more with T = 1", _both),
 )  # fmt: skip

@@ -89,6 +89,9 @@ def test_a_comparison_names_what_is_worse(results: Path, fmha: Fmha) -> None:
     assert lines[-5] == f"numbers: largest error grew 50 times in {IDS[0]}"
     assert lines[-4].startswith(f"  numbers {IDS[0]}: max_error {GOOD.max_error:.2e} -> 5.00e-02")
     assert lines[-1] == f"Largest error grew 50 times in {IDS[0]}; nothing else got worse"
+    assert fmha("compare", older, newest, "--exit-code").returncode == ExitCode.GATE_FAILED
+    assert fmha("compare", older, newest, "--exit-code", "--json").returncode == ExitCode.GATE_FAILED
+    assert fmha("compare", older, older, "--exit-code").returncode == ExitCode.PASS
 
 
 def test_a_damaged_archive_is_a_red_verification(results: Path, fmha: Fmha) -> None:

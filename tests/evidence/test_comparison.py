@@ -148,7 +148,7 @@ def test_a_configuration_that_vanished() -> None:
     smaller = (Kind.JUDGE, "suite", "configurations")
     assert kinds(compare(record(), record(leave_out=[LONG]))) == [smaller, (Kind.VANISHED, LONG, "configuration")]
     idle = {"status": Status.NOT_RUN, "reasons": ("no kernel",), "measurement": None}
-    assert kinds(compare(record(), record(outcomes={LONG: idle}))) == [(Kind.VANISHED, LONG, "configuration")]
+    assert kinds(compare(record(), record(outcomes={LONG: idle}))) == [(Kind.VANISHED, LONG, "run")]
     assert kinds(compare(record(outcomes={LONG: idle}), record(leave_out=[LONG]))) == []
     assert kinds(compare(record(), record(leave_out=[LONG]), expected={SHORT})) == []
 

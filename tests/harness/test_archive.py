@@ -158,8 +158,8 @@ def test_the_schema_is_current_and_holds(repository: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"schema_version": 6', '"schema_version": 7', "newer than 6; update fmha"),
-        ('"schema_version": 6', '"schema_version": 0', "is no run record: schema_version"),
+        ('"schema_version": 7', '"schema_version": 8', "newer than 7; update fmha"),
+        ('"schema_version": 7', '"schema_version": 0', "is no run record: schema_version"),
         ('"passed": 1', '"passed": 2', "does not match its checksum: it was damaged or edited"),
         ('"rate": "nan"', '"rate": NaN', "is not JSON: NaN is no JSON number"),
         ('"counts": {', '"counts": ', "is not JSON"),

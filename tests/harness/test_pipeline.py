@@ -132,6 +132,15 @@ def test_a_variant_that_outgrows_its_plan_fails_whatever_its_numbers(checkout: P
     }
 
 
+@pytest.mark.parametrize(("stopped", "withheld"), [(True, "stopped"), (False, None)])
+def test_what_somebody_has_stopped_is_no_refusal_of_the_kernels(
+    checkout: Path, stopped: bool, withheld: str | None
+) -> None:
+    ended = Event("error", REST[1], status="not-run", message="it was cancelled from outside", stopped=stopped)
+    run = Run(checkout, ScriptedHost({REST[1]: lambda item: ended}))
+    assert (run[REST[1]].status, run[REST[1]].withheld) == ("not-run", withheld)
+
+
 @pytest.mark.parametrize(
     ("answer", "status"),
     [
@@ -155,6 +164,7 @@ def test_a_broken_guard_stops_everything_else(
     assert run.statuses == {GUARDS[0]: status, GUARDS[1]: "pass", REST[0]: "not-run", REST[1]: "not-run"}
     assert run[REST[0]].reasons == [f"guard: {GUARDS[0]} failed ({status})"]
     assert run[GUARDS[0]].reasons
+    assert [run[name].withheld for name in (*GUARDS, *REST)] == [None, None, "guard", "guard"]
     assert run.code == (ExitCode.INFRASTRUCTURE if status == "infra-error" else ExitCode.GATE_FAILED)
 
 

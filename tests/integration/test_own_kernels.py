@@ -91,8 +91,9 @@ def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> Non
     adapter.write_text(adapter.read_text().replace('return Build("rmsnorm", {', 'return Build("rmsnorm", oops, {'))
     ran = fmha(norm, "run-matrix", "--quiet")
     git(norm, "checkout", "-q", "--", ".")
-    assert ran.returncode == ExitCode.USAGE
-    assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stderr
+    assert ran.returncode == ExitCode.GATE_FAILED
+    assert "build-error: rmsnorm_rows8_columns256\n" in ran.stdout
+    assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stdout
 
 
 def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from fmha.harness.archive import read
+from fmha.harness.evidence.asked import asked
 from fmha.harness.evidence.limits import limits_of
 from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.report import Evidence, render
@@ -39,7 +40,8 @@ def main() -> None:
         for number, plant in enumerate(plants, 1):
             new = plant.make(base)
             page = Path(work) / "page.html"
-            evidence = Evidence(new, "run.json", lambda name: [], base, compare(base, new), limits_of(new, REPOSITORY))
+            found = compare(base, new, asked(base, new))
+            evidence = Evidence(new, "run.json", lambda name: [], base, found, limits_of(new, REPOSITORY))
             page.write_text(render(evidence), encoding="utf-8")
             screen, dark = chance.choice(list(SCREENS)), chance.random() < 0.5
             driver = browser.open(page, *SCREENS[screen], dark=dark)

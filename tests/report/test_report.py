@@ -26,7 +26,7 @@ from fmha.harness.evidence import baseline
 from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.judge.status import Status
 from fmha.harness.report import Evidence, charts, delta, details, heat, render
-from tests.evidence.planted import PLANTED, SOURCE, changed, counted, grown, plain_run
+from tests.evidence.planted import ILLEGAL, PLANTED, SOURCE, changed, counted, grown, guard_broken, plain_run
 from tests.evidence.records import IDS, archived, measured, record
 from tests.harness.support import GOOD
 from tests.report.browser import CONTRAST, Browser
@@ -380,3 +380,20 @@ def test_an_anchor_is_a_name_that_a_link_can_have(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,140}", anchor)
     assert (anchor == name) is (name == "a_b")
     assert anchor != details.anchor_of(f"{name}!")
+
+
+def test_what_the_guard_kept_from_running_is_no_wall_of_red(browser: Browser, tmp_path: Path) -> None:
+    """One configuration crashed; of the others nobody knows anything."""
+    base = plain_run()
+    new = guard_broken(base, ILLEGAL)
+    evidence = Evidence(new, "run.json", lambda name: [], base, compare(base, new), limit)
+    page = tmp_path / "page.html"
+    page.write_text(render(evidence), encoding="utf-8")
+    driver = browser.open(page, 1280, 900)
+    title = driver.find_element(By.TAG_NAME, "h1").text
+    assert title.startswith(f"REGRESSED hd64_t1_sk128 crashes: {ILLEGAL}")
+    assert "1 of 144 worse" in driver.find_element(By.ID, "changes").find_element(By.XPATH, "..").text
+    cells = driver.find_elements(By.CSS_SELECTOR, "table.delta td")
+    assert {cell.text for cell in cells if "wrong" in cell.get_attribute("class")} == {"crash\n1/3"}
+    assert {cell.text for cell in cells if "withheld" in cell.get_attribute("class")} == {"not run"}
+    assert [item for item in driver.execute_script(CONTRAST) if item[0] < 4.5] == []

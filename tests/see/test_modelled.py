@@ -10,7 +10,7 @@ import pytest
 
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.contract.protocol import Variant
-from fmha.harness.errors import UserError
+from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import Configuration, parse_id
 from fmha.harness.kernel_side.launch import Call, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
@@ -63,7 +63,7 @@ def test_nothing_that_is_free_makes_a_call_slower(time):
 
 def test_the_timeline_has_every_role_and_what_works_beside_them(time):
     *_, timed = time
-    timeline, sources = modelled.timeline_of(timed)
+    timeline, sources = modelled.timeline_of(timed, modelled.launch_of(timed, None))
     roles = {timeline.role(k) for k in range(len(timeline.warps))}
     assert roles == {"loads", "multiplies", "computes"}
     events = timeline.events(1845.0, sources)
@@ -75,9 +75,26 @@ def test_the_timeline_has_every_role_and_what_works_beside_them(time):
     assert all("kernel/" in e["args"]["cuda"] for e in waits)
 
 
+def test_a_trace_says_which_launch_it_is_of(tmp_path):
+    """A call with splits has two, and of each there is a timeline."""
+    cycles = {}
+    for launch, entry in (([], "fmha_fwd_sm100_hd64_ptmem"), (["--launch", "combine"], "fmha_combine")):
+        arguments = ["trace", "hd64_t1_sk1024_out-bf16_splits4", "--output", str(tmp_path / "trace.json"), *launch]
+        done = fmha(*arguments)
+        assert done.returncode == 0, done.stderr
+        first, second, *_ = done.stdout.splitlines()
+        assert second.startswith(f"of {entry} alone, one of 2 launches of the call: fmha_fwd_sm100_hd64_ptmem ")
+        cycles[entry] = int(first.partition(": ")[2].split()[0])
+    assert cycles["fmha_combine"] < cycles["fmha_fwd_sm100_hd64_ptmem"]
+    done = fmha(*arguments[:-1], "merge")
+    assert done.returncode == ExitCode.USAGE
+    words = "--launch: 'merge' is of no launch of the call; there are fmha_fwd_sm100_hd64_ptmem, fmha_combine"
+    assert done.stderr.splitlines()[-1] == f"fmha: {words}"
+
+
 def test_the_timeline_is_drawn(time):
     *_, timed = time
-    timeline, _ = modelled.timeline_of(timed)
+    timeline, _ = modelled.timeline_of(timed, modelled.launch_of(timed, None))
     assert 0 < timeline.busy["tensor"] <= 1
     picture = ElementTree.fromstring(drawn("a call", timeline))
     space = "{http://www.w3.org/2000/svg}"

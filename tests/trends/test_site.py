@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -20,7 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from fmha.harness import archive
 from fmha.harness.archive.index import INDEX_FILE
 from fmha.harness.errors import ExitCode
-from tests.evidence.records import IDS, STARTED, measured, record
+from tests.evidence.records import IDS, STARTED, accepted, measured, record
 from tests.harness.support import GOOD
 from tests.report.browser import CONTRAST, Browser
 from tests.trends.conftest import repository
@@ -259,3 +260,28 @@ def test_history_draws_the_step_and_says_how_sure_it_is(
     marks = lines[lines.index(drawn) + 1]
     assert marks.index("^") - drawn.index(bars) == 8
     assert re.search(rf"  \^ {shas[8][:12]} 1\.0e-03 to 3\.1e-02, by chance once in 1e\d+: <script>", "\n".join(lines))
+
+
+@pytest.mark.parametrize("held", ["the commits before", "the baseline"])
+def test_a_commit_that_regressed_is_not_told_as_one_that_passed(tmp_path: Path, command: Command, held: str) -> None:
+    """Each of its runs passes by itself."""
+    shas = repository(tmp_path, ["One", "Two"])
+    results = tmp_path / "results"
+    before = record(sha=shas[0], outcomes={IDS[0]: {"stats": {"mma": 100}}})
+    worse: dict[str, Any] = {"stats": {"mma": 130}} if held == "the commits before" else measured(max_error=0.02)
+    after = record(sha=shas[1], minutes=1, outcomes={IDS[0]: worse})
+    archive.write(before, results)
+    archive.write(after, results)
+    if held == "the baseline":
+        (results / "baselines").mkdir()
+        (results / "baselines" / "emulator.json").write_text(archive.dumps(accepted(before)))
+    assert command(tmp_path, "publish", "site") == ExitCode.PASS
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert '<h1><span class="REGRESSED">REGRESSED</span> Two</h1>' in index
+    assert "<title>REGRESSED - fmha over 2 commits</title>" in index
+    assert '<td class="left REGRESSED">REGRESSED</td>' in (tmp_path / "site" / "commits.html").read_text()
+    if held == "the commits before":
+        assert "</a>:\n1 change for the worse." in index
+    else:
+        assert "Against the baseline: " in index
+        assert json.loads((tmp_path / "site" / "badge.json").read_text())["message"] == "REGRESSED 2 of 2"

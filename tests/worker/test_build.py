@@ -89,6 +89,9 @@ def test_a_second_build_comes_from_the_cache_wherever_the_checkout_is(tree, tmp_
     moved = tree.rename(tmp_path / "moved")
     (second,) = build(moved, tmp_path / "cache")
     assert second.cached
+    assert first.processor_seconds is not None
+    assert 0.05 < first.processor_seconds < 60, "of nvcc's own processes, which are behind the wall"
+    assert second.processor_seconds is None, "what comes from the cache has no time"
     assert (second.ptx, second.cubin, second.resources) == (first.ptx, first.cubin, first.resources)
     assert second.combine_resources == first.combine_resources
 

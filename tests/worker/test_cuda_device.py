@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fmha.harness.contract.device import Device, DeviceError, LaunchConfig, Roomy, Stopwatch, TensorMapSpec
+from fmha.harness.contract.device import (
+    Device,
+    DeviceError,
+    IllegalError,
+    LaunchConfig,
+    Roomy,
+    Stopwatch,
+    TensorMapSpec,
+)
 from fmha.harness.worker.devices import cuda
 from fmha.harness.worker.devices.across import Executor
 
@@ -204,6 +212,30 @@ def test_the_driver_refuses_a_map_that_the_emulator_refuses(device: Device) -> N
     address = device.alloc(4096, "data")
     good = TensorMapSpec("bf16", address, (64, 8), (128,), (64, 8), (1, 1), "128B")
     assert len(device.encode_tensor_map(good)) == 128
-    with pytest.raises(DeviceError, match="tensor map refused: CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(IllegalError, match="tensor map refused: CUDA_ERROR_INVALID_VALUE"):
         device.encode_tensor_map(TensorMapSpec("bf16", address, (64, 8), (120,), (64, 8), (1, 1), "128B"))
+    device.close()
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(
+    ("entry", "config", "words"),
+    [
+        ("nothing", LaunchConfig((1, 1, 1), (2048, 1, 1)), "launch of nothing refused: CUDA_ERROR_INVALID_VALUE"),
+        ("nothing", LaunchConfig((1, 1, 1), (32, 1, 1), 1 << 20), "1048576 bytes of shared memory for nothing refused"),
+        ("nothing", LaunchConfig((64, 1, 1), (32, 1, 1), 0, (64, 1, 1)), "CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+        ("another", LaunchConfig((1, 1, 1), (32, 1, 1)), "entry another refused: CUDA_ERROR_NOT_FOUND"),
+    ],
+    ids=["threads", "shared", "cluster", "entry"],
+)
+def test_an_illegal_launch_is_the_launchers_fault(entry: str, config: LaunchConfig, words: str, tmp_path: Path) -> None:
+    """And the device is as good as before."""
+    ptx = tmp_path / "nothing.ptx"  # which the driver assembles
+    ptx.write_text(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n")
+    device = cuda.CudaDevice()
+    module = device.load(ptx)
+    with pytest.raises(IllegalError, match=words):
+        device.launch(module, entry, config, ())
+    device.launch(module, "nothing", LaunchConfig((1, 1, 1), (32, 1, 1)), ())
     device.close()

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from fmha.harness.contract.device import DeviceError, IllegalError
 from fmha.harness.contract.protocol import BuildResult, Configuration, Job, Resources
+from fmha.harness.isolate import IsolationError
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.factory import DEVICES, device_factory
@@ -45,6 +47,38 @@ def test_a_variant_that_did_not_build(tmp_path):
     events = []
     run_job(job_of(tmp_path, Configuration(64, 1, 128), error="x.cu(1): error: no"), NumpyDevice, events.append)
     assert (events[1].status, events[1].message) == ("build-error", "sm100_hd64_ptmem: x.cu(1): error: no")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (IllegalError("launch of k refused: block.x is 2048"), "crash", "launch of k refused: block.x is 2048"),
+        (DeviceError("the executor does not start"), "infra-error", "the executor does not start"),
+        (IsolationError("there is no sandbox"), "infra-error", "there is no sandbox"),
+        (MemoryError(), "infra-error", "MemoryError"),
+        (KeyError("s_k"), "crash", "KeyError: 's_k'"),
+    ],
+)
+def test_whose_fault_an_error_is(tmp_path, error, status, message):
+    """infra-error is for what is not the author's."""
+
+    def open_device(seed, schedule):
+        raise error
+
+    events = []
+    run_job(job_of(tmp_path, Configuration(64, 1, 128)), open_device, events.append)
+    assert (events[1].status, events[1].message) == (status, message)
+
+
+def test_what_the_kernels_side_raises_is_told_with_its_line(tmp_path):
+    class Short(NumpyDevice):
+        def encode_tensor_map(self, spec):
+            return b"map"
+
+    events = []
+    run_job(job_of(tmp_path, Configuration(64, 1, 128)), Short, events.append)
+    assert events[1].status == "crash"
+    assert re.search(r"128 bytes, not 3 \(harness/kernel_side/params.py:\d+\)$", events[1].message)
 
 
 @pytest.mark.parametrize("text", ["{", '{"device": "emulator"}', None])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, VariantRecord
-from fmha.harness.judge.comparison import speed
+from fmha.harness.judge.comparison import builds, speed
 from fmha.harness.judge.comparison.judged import Difference, differences
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.comparison.noise import (
@@ -22,6 +23,8 @@ from fmha.harness.judge.comparison.noise import (
     values_of,
 )
 from fmha.harness.judge.status import RED, Status
+
+Pair = tuple[ConfigurationRecord, ConfigurationRecord]
 
 ALLOWANCE = 0.02  # of a counter, where the baseline states none
 NOT_THE_KERNELS = frozenset({"threads", "schedules"})  # the emulator's own
@@ -38,6 +41,7 @@ class Kind(StrEnum):
     RESOURCES = "resources"
     COUNTERS = "counters"
     SPEED = "speed"
+    BUILD = "build"
     HASH = "hash"
 
 
@@ -63,11 +67,15 @@ class Comparison:
     regressions: tuple[Regression, ...]
     notes: tuple[str, ...]
     compared: int
+    unasked: int = 0  # configurations of the earlier run that nobody asked the later one for
     speeds: Mapping[str, speed.Judged] = field(default_factory=dict)  # by configuration, where timed beside the earlier
 
 
 def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = None) -> Comparison:
     """What is worse in `new`. `expected` are the ids of `base` that `new` was asked for; None stands for all.
+
+    What is missing without a regression is told in the notes: what nobody asked for, what was not come to when the run
+    was stopped, and what could not be run through no fault of the commit's.
 
     The noise is that of `base.acceptance`; without it plain factors take its place.
     """
@@ -83,10 +91,10 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
             regressions.append(Regression(Kind.JUDGE, *_told(found)))
     for name, item in before.items():
         if name in missing:
-            text = f"was {item.status} and is not in the run any more"
+            text = f"was {item.status} and is in no suite that was asked for any more"
             regressions.append(Regression(Kind.VANISHED, name, "configuration", item.status, None, text))
     for a, b in pairs:
-        regressions += _status(a, b)
+        regressions += _status(a, b, new)
         regressions += _hazards(a, b)
         regressions += _numbers(a, b, base, new, comparisons)
         regressions += _counters(a, b, base, new)
@@ -95,10 +103,14 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     regressions += _slower(speeds)
     regressions += _pooled(base, new)
     regressions += _resources(base, new)
+    regressions += _builds(base, new)
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
-    notes = (*_notes(base, new), *(f"judge {found.subject}: {found.text}" for found in others if not found.laxer))
-    return Comparison(gravest, notes, len(pairs), speeds)
+    unasked = len(base.configurations) - len(before)
+    used = {item.variant for item in before.values() if item.variant}
+    notes = (*_missing(new, pairs, unasked), *_notes(base, new, used))
+    notes += tuple(f"judge {found.subject}: {found.text}" for found in others if not found.laxer)
+    return Comparison(gravest, notes, len(pairs), unasked, speeds)
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
@@ -122,12 +134,35 @@ def _told(found: Difference) -> tuple[str, str, float | str | None, float | str 
     return found.subject, found.what, found.before, found.after, found.text
 
 
-def _status(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
+def _status(a: ConfigurationRecord, b: ConfigurationRecord, new: RunRecord) -> Iterator[Regression]:
     if a.status is Status.PASS and b.status is Status.NOT_RUN:
-        text = f"passed and is not run: {_first(b)}"
-        yield Regression(Kind.VANISHED, a.id, "configuration", a.status, b.status, text)
+        if not _excused(b, new):
+            what, word = ("guard", "is kept from running") if b.withheld else ("run", "cannot be run any more")
+            yield Regression(Kind.VANISHED, a.id, what, a.status, b.status, f"passed and {word}: {_first(b)}")
     elif b.status in RED and a.status not in RED:
         yield Regression(Kind.STATUS, a.id, "status", a.status, b.status, f"{a.status} -> {b.status}: {_first(b)}")
+
+
+def _excused(item: ConfigurationRecord, new: RunRecord) -> bool:
+    """Whether it has not been run for a reason that says nothing of the commit."""
+    if item.withheld == "guard":
+        return any(other.guard and other.status is Status.INFRA_ERROR for other in new.configurations) and not any(
+            other.guard and other.status in RED for other in new.configurations
+        )
+    return item.withheld == "stopped"
+
+
+def _missing(new: RunRecord, pairs: Sequence[Pair], unasked: int) -> Iterator[str]:
+    if unasked:
+        suite = f"suite {new.selection.suite}" if new.selection.suite else "cases by name"
+        words = suite + (f" --filter {new.selection.filter}" if new.selection.filter else "")
+        yield f"only {words} was asked for: {unasked} configuration(s) of the earlier run are not compared"
+    failed = [b for a, b in pairs if b.status is Status.INFRA_ERROR and a.status is not b.status]
+    if failed:
+        yield f"{len(failed)} configuration(s) failed by no fault of the commit's, {failed[0].id}: {_first(failed[0])}"
+    kept = [b for a, b in pairs if a.status is Status.PASS and b.status is Status.NOT_RUN and _excused(b, new)]
+    if kept:
+        yield f"{len(kept)} configuration(s) were not come to: {_first(kept[0])}"
 
 
 def _hazards(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
@@ -253,6 +288,15 @@ def _resources(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
             yield from _grown(a, b)
 
 
+def _builds(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
+    compared = list(builds.comparable(base, new))
+    for variant, band in compared:
+        usual, seconds = math.exp(band.centre), variant.processor_seconds
+        if seconds and math.log(seconds) > band.limit(len(compared)):
+            text = f"build {usual:.1f} -> {seconds:.1f} s of processor time, beyond the noise of {band.count} builds"
+            yield Regression(Kind.BUILD, variant.name, "build_seconds", usual, seconds, text)
+
+
 def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
     before, after = sizes_of(a), sizes_of(b)
     for name, value in before.items():
@@ -270,7 +314,8 @@ def sizes_of(variant: VariantRecord) -> dict[str, int]:
     return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
 
 
-def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
+def _notes(base: RunRecord, new: RunRecord, used: Collection[str]) -> Iterator[str]:
+    """`used` are variants of the configurations that were asked for."""
     before, after = {item.id for item in base.configurations}, {item.id for item in new.configurations}
     if added := len(after - before):
         yield f"{added} new configuration(s) that the earlier run does not have"
@@ -287,8 +332,13 @@ def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
     if base.acceptance and base.acceptance.noise and not _measured(base, new):
         seeds = ", ".join(map(str, base.acceptance.seeds))
         yield f"numbers are not compared, gates alone decide: what the baseline measured are its seeds, {seeds}"
-    if gone := {v.name for v in base.variants} - {v.name for v in new.variants}:
+    if gone := {v.name for v in base.variants if v.name in used} - {v.name for v in new.variants}:
         yield f"no resources to compare: variant {', '.join(sorted(gone))} is not in the later run"
+    read = {(v.name, text.partition(" ")[0]) for v in base.variants for text in v.special_registers}
+    for variant in new.variants:
+        for text in variant.special_registers:
+            if (variant.name, text.partition(" ")[0]) not in read:
+                yield f"{variant.name} reads {text}, which depends on the machine, and did not before"
     compilers = {v.nvcc for v in base.variants} ^ {v.nvcc for v in new.variants}
     if base.variants and new.variants and compilers:
         yield f"nvcc differs: {', '.join(sorted(compilers))}"

@@ -32,7 +32,7 @@ def differences(base: RunRecord, new: RunRecord, pairs: Pairs, missing: Iterable
     yield from _gates(base, new, common)
     yield from _guard(common)
     gone = list(missing)
-    if gone and base.selection.suite == new.selection.suite:
+    if gone and (base.selection.suite == new.selection.suite or new.selection.suites):
         text = f"suite {new.selection.suite} has lost {len(gone)} configuration(s): {named(gone)}"
         yield Difference("suite", "configurations", len(common) + len(gone), len(common), text)
 

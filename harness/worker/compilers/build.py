@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
 from fmha.harness.worker.compilers.toolchain import toolchain
 
@@ -118,7 +120,7 @@ def _build(task: Task, variant: Variant) -> BuildResult:
                 return _result(task, variant, entry, manifest, start, cached=True)
         with cache.workspace(task.cache) as folder:
             try:
-                facts, inputs = compiled(task, variant, folder)
+                facts, inputs, processor = compiled(task, variant, folder)
             except BuildError:
                 _require_room(folder)
                 raise
@@ -127,7 +129,7 @@ def _build(task: Task, variant: Variant) -> BuildResult:
             entry = task.cache / cache.name_of(variant.name, asked, key)
             manifest = cache.publish(folder / "kept", entry, key, facts)
         cache.trim(task.cache)
-        return _result(task, variant, entry, manifest, start, cached=False)
+        return replace(_result(task, variant, entry, manifest, start, cached=False), processor_seconds=processor)
     except BuildError as error:
         return _result(task, variant, entry, None, start, cached=False, error=str(error))
     except OSError as error:
@@ -196,6 +198,7 @@ def _result(
         cached=cached,
         error=error,
         combine_resources=_most_used(manifest, beside(variant)),
+        special_registers=special_registers((entry / f"{variant.name}.ptx").read_bytes()) if manifest else (),
     )
 
 

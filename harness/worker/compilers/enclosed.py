@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fmha.harness.isolate import MECHANISMS, VARIABLE, Grant, enclose
@@ -37,6 +37,10 @@ _KILLED = re.compile(
     re.MULTILINE,
 )
 _MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory).*")
+TIMES = "times"
+# How much processor time a command took is known inside alone: who waits for a sandbox waits for nothing that is in it.
+_TIMED = 'times=$1; shift; "$@"; code=$?; times > "$times"; exit $code'
+_CHILDREN = re.compile(r"[^\n]*\n(\d{1,6})m(\d{1,2}\.?\d*)s (\d{1,6})m(\d{1,2}\.?\d*)s\n")  # times(1p): line 2
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
 _NO_SPACE = (
     *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
@@ -69,13 +73,15 @@ class Enclosed:
     limit_seconds: float
     deadline: float
     cancel: threading.Event
+    spent: list[float] = field(default_factory=list)  # processor seconds, one a run
 
     def run(self, command: Sequence[str]) -> Completed:
         """Runs a compiler in the root, so that relative paths are the same on every machine; BuildError unless it
         succeeds."""
         grant = Grant(read=(self.root, *self.read), write=(self.scratch,))
         given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C"}
-        inside, variables = enclose(command, grant, cwd=self.root, environment=given)
+        timed = ["/bin/sh", "-c", _TIMED, "sh", str(self.scratch / TIMES), *command]
+        inside, variables = enclose(timed, grant, cwd=self.root, environment=given)
         completed = _by_signal(
             run_group(
                 inside,
@@ -94,6 +100,7 @@ class Enclosed:
             )
         if completed.returncode != 0:
             raise self._failure(command, completed)
+        self.spent.append(_spent(self.scratch / TIMES))
         return completed
 
     def _failure(self, command: Sequence[str], completed: Completed) -> Exception:
@@ -107,6 +114,16 @@ class Enclosed:
         if reason := next((text for text in _NO_SPACE if text in said), None):
             return OSError(errno.ENOSPC, reason)
         return BuildError(_explain(completed))
+
+
+def _spent(path: Path) -> float:
+    """What the shell wrote of its children: as a user and in the kernel. 0 where that is no time."""
+    try:
+        found = _CHILDREN.fullmatch(taken(path, "no times").decode("ascii", "replace"))
+    except BuildError:
+        return 0.0
+    minutes, seconds, more_minutes, more = map(float, found.groups()) if found else (0.0,) * 4
+    return round(60 * (minutes + more_minutes) + seconds + more, 3)
 
 
 def _by_signal(completed: Completed) -> Completed:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,10 @@ class Task:
     notes: list[str] = field(default_factory=list)  # for the user, beside the results
 
 
-def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any], Inputs | None]:
-    """Fills `folder`/kept with the artefacts. What the manifest says about them, and what was read for them, which is
-    None where not all of it is known. BuildError where they cannot be made."""
+def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any], Inputs | None, float]:
+    """Fills `folder`/kept with the artefacts. What the manifest says about them, what was read for them, which is None
+    where not all of it is known, and how many processor seconds the compilers took for them. BuildError where they
+    cannot be made."""
     kept, scratch, entry = (folder / name for name in ("kept", "scratch", "entry"))
     for path in (kept, scratch, entry):
         path.mkdir()
@@ -56,6 +57,7 @@ def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any]
     (entry / f"{variant.name}.ptx").write_text(text, encoding="utf-8")
     (kept / f"{variant.name}.ptx").write_text(text, encoding="utf-8")
     log, cubin = _assembled(task, variant, how, entry)
+    processor = round(sum(how.spent), 3)  # what follows finds out what was read, and is no part of it
     (kept / f"{variant.name}.cubin").write_bytes(cubin)
     (kept / LOG).write_text(said + log, encoding="utf-8")
     names = [variant.entry, *beside(variant)]
@@ -68,7 +70,8 @@ def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any]
         inputs = _listed(task, variant, how)
     if inputs is not None and changed_since(task.root, inputs, started):
         inputs = None
-    return {"variant": variant.name, "nvcc": task.toolchain.nvcc.version, "resources": encode(resources)}, inputs
+    facts = {"variant": variant.name, "nvcc": task.toolchain.nvcc.version, "resources": encode(resources)}
+    return facts, inputs, processor
 
 
 def beside(variant: Variant) -> list[str]:
@@ -112,7 +115,7 @@ def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs 
 
 def _assembled(task: Task, variant: Variant, how: Enclosed, folder: Path) -> tuple[str, bytes]:
     """What ptxas said, and the cubin."""
-    assembler = Enclosed(how.root, how.read, folder, how.limit_seconds, how.deadline, how.cancel)
+    assembler = replace(how, scratch=folder)
     ptx, cubin = folder / f"{variant.name}.ptx", folder / f"{variant.name}.cubin"
     command = [str(task.toolchain.nvcc.path), *task.flags_of(variant)[1], f"-arch={variant.arch}", "-cubin"]
     log = assembler.run([*command, "-o", str(cubin), str(ptx)]).output

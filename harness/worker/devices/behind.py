@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fmha.harness.contract.device import DeviceError, DeviceLostError
+from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.worker.devices.answers import AnswerError, text
 from fmha.harness.worker.devices.frames import MOST_WORDS, Channel, EndedError, FrameError
@@ -26,7 +26,7 @@ class FailedThereError(Exception):
 
 class Behind:
     """A process that answers requests. It is the worker's to end: nothing it does or says reaches further than one
-    of DeviceError, DeviceLostError and FailedThereError."""
+    of DeviceError, IllegalError, DeviceLostError and FailedThereError."""
 
     def __init__(self, command: Sequence[str], grant: Grant) -> None:
         """Starts it and does not wait. It stays in the worker's group: whoever ends that, ends it."""
@@ -67,6 +67,8 @@ class Behind:
             raise self._ended() from None
         except (FrameError, AnswerError) as error:
             raise self.distrusted(error) from error
+        if how == "illegal":
+            raise IllegalError(words)
         if how == "refused":
             raise DeviceError(words)
         if how == "failed":

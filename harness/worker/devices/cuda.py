@@ -22,6 +22,7 @@ from fmha.harness.contract.device import (
     SINGLE,
     DeviceError,
     DeviceLostError,
+    IllegalError,
     LaunchConfig,
     LaunchReport,
     LoadedModule,
@@ -34,6 +35,18 @@ from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
 INSTALL = "pip install 'fmha[cuda]'"
+# What a driver says to a launch that no such GPU makes; all else may be the machine's fault.
+ILLEGAL: Final = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "INVALID_VALUE",
+        "NOT_FOUND",
+        "LAUNCH_OUT_OF_RESOURCES",
+        "INVALID_CLUSTER_SIZE",
+        "COOPERATIVE_LAUNCH_TOO_LARGE",
+        "NOT_SUPPORTED",
+    )
+)
 # Of a CUtensorMapDataType, the last word of its name.
 TENSOR_MAP_TYPES: Final[Mapping[TensorMapType, str]] = {
     "u8": "UINT8",
@@ -50,7 +63,8 @@ TENSOR_MAP_TYPES: Final[Mapping[TensorMapType, str]] = {
 
 
 class CudaDevice:
-    """Visible GPU `index`. DeviceError for what the driver refuses, DeviceLostError for what kills the context.
+    """Visible GPU `index`. IllegalError for what the driver refuses of a launch, DeviceError for what else it refuses,
+    DeviceLostError for what kills the context.
 
     Its context is made the current one of the thread, and has to be that in calls. Launches go to `stream`, a CUstream
     as an integer, and are waited for unless `wait` is false. There are no hazards and no schedules here: `seed` and
@@ -113,6 +127,7 @@ class CudaDevice:
                 d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             ),
+            of_launch=True,
         )
         return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
 
@@ -135,7 +150,7 @@ class CudaDevice:
             launched = d.cuLaunchKernel(function, *arguments)
         else:
             launched = d.cuLaunchKernelEx(_configured(config, self.stream), function, pointers.ctypes.data, 0)
-        _check(f"launch of {entry}", launched)
+        _check(f"launch of {entry}", launched, of_launch=True)
         if self.wait:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
@@ -418,18 +433,21 @@ def _load(artifact: Path, index: int) -> Any:
 def _function(module: Hashable, entry: str, shared_bytes: int) -> Any:
     """The entry, allowed its dynamic shared memory."""
     d = driver()
-    function = _check(f"entry {entry}", d.cuModuleGetFunction(module, entry.encode()))
+    function = _check(f"entry {entry}", d.cuModuleGetFunction(module, entry.encode()), of_launch=True)
     attribute = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     what = f"{shared_bytes} bytes of shared memory for {entry}"
-    _check(what, d.cuFuncSetAttribute(function, attribute, shared_bytes))
+    _check(what, d.cuFuncSetAttribute(function, attribute, shared_bytes), of_launch=True)
     return function
 
 
-def _check(what: str, answer: tuple[Any, ...], *, after_launch: bool = False) -> Any:
-    """Its value, or values. An error seen only after a launch is the kernel's: the context does not survive it."""
+def _check(what: str, answer: tuple[Any, ...], *, after_launch: bool = False, of_launch: bool = False) -> Any:
+    """Its value, or values. An error seen only after a launch is the kernel's: the context does not survive it. One of
+    ILLEGAL is the launch's own where what was asked for is `of_launch`."""
     status, *values = answer
     if int(status) == 0:
         return tuple(values) if len(values) > 1 else values[0] if values else None
     if after_launch:
         raise DeviceLostError(f"{what}: {status.name}")
+    if of_launch and status.name in ILLEGAL:
+        raise IllegalError(f"{what} refused: {status.name}")
     raise DeviceError(f"{what} refused: {status.name}")

@@ -17,6 +17,7 @@ from fmha.emulator.coverage import own_of
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.contract.device import (
     DeviceError,
+    IllegalError,
     LaunchConfig,
     LaunchReport,
     LoadedModule,
@@ -34,8 +35,8 @@ _Spelled = dict[str, dict[str, list[str]]]  # "ptx" by entry and "source" by fil
 
 
 class EmulatorDevice:
-    """One emulator.Device: memory, seed, schedule and `mma_sums` of its own. DeviceError for what the driver would
-    refuse.
+    """One emulator.Device: memory, seed, schedule and `mma_sums` of its own. IllegalError for what the driver would
+    refuse, DeviceError for what this machine does not do.
 
     `threads` of the host run CTAs side by side: where it is not given, FMHA_THREADS of the environment or as many as
     this process may use. `timing` names the GPU whose time is modelled: then only a few CTAs of a launch run, and no
@@ -102,7 +103,7 @@ class EmulatorDevice:
                 swizzle=spec.swizzle,
             )
         except emulator.TensorMapError as error:
-            raise DeviceError(f"tensor map refused: {error}") from error
+            raise IllegalError(f"tensor map refused: {error}") from error
 
     def load(self, artifact: Path) -> LoadedModule:
         return _load(artifact)
@@ -123,8 +124,10 @@ class EmulatorDevice:
                     programmatic=config.overlaps,
                     first_plane=self.first_plane,
                 )
-        except (emulator.LaunchError, emulator.PtxError) as error:
+        except (emulator.UnmodelledError, emulator.PtxError) as error:  # a driver would take both
             raise DeviceError(f"launch of {entry} refused: {error}") from error
+        except emulator.LaunchError as error:
+            raise IllegalError(f"launch of {entry} refused: {error}") from error
         if report.timing is not None:
             report.timing.overlaps = config.overlaps
             self.timings.append((entry, report.timing))

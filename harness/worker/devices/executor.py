@@ -4,8 +4,8 @@ It is the process that parses and runs what comes with a commit, behind a wall (
 nothing else of it. It knows neither what the outputs should be nor what passes: the worker keeps both.
 
 A request names what is to be `do`ne and the number of the device it is for. Those of POSTED are not answered; where
-one fails, the next that is answered says so. An answer has what is `done`, or one of `refused`, `lost` and `failed`
-with words: DeviceError, DeviceLostError and any other exception.
+one fails, the next that is answered says so. An answer has what is `done`, or one of `illegal`, `refused`, `lost`
+and `failed` with words: IllegalError, any other DeviceError, DeviceLostError and any other exception.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fmha.harness.contract.device import (
     Device,
     DeviceError,
     DeviceLostError,
+    IllegalError,
     LaunchConfig,
     LaunchReport,
     Params,
@@ -98,6 +99,8 @@ def _fault(error: Exception) -> dict[str, Any]:
     traceback.print_exc()
     if isinstance(error, DeviceLostError):
         return {"lost": str(error)}
+    if isinstance(error, IllegalError):
+        return {"illegal": str(error)}
     if isinstance(error, (DeviceError, OSError)):
         return {"refused": str(error)}
     return {"failed": f"{type(error).__name__}: {error}"}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
-from fmha.harness.errors import UserError
+from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
 from fmha.harness.judge.oracle.measure import general
 from fmha.harness.kernel_side.launch import sum_of
@@ -74,7 +74,7 @@ class Declared:
         try:
             built = adapter.build(case, arch)
         except AdapterError as error:
-            raise UserError(f"build of {case.id}: {error.what}", where=adapter.file) from error
+            raise ChoiceError(f"build of {case.id}: {error.what}", where=adapter.file) from error
         defines = tuple((name, str(value)) for name, value in built.defines.items())
         return Variant(
             name=f"{self._name}_{arch.replace('_', '')}{_told_apart(built)}",
