@@ -161,7 +161,8 @@ def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> Non
     def change(root: Path) -> None:
         WORSE(root)
         measure = root / "harness" / "judge" / "oracle" / "measure.py"
-        text, count = re.subn(r"lse_error=_error\((.*)\),", r"lse_error=0.0 * (_error(\1) or 0.0),", measure.read_text())
+        nothing = r"lse_error=0.0 * (_error(\1) or 0.0),"
+        text, count = re.subn(r"lse_error=_error\((.*)\),", nothing, measure.read_text())
         assert count == 1
         measure.write_text(text)
 
