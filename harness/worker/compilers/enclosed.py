@@ -135,6 +135,9 @@ def _by_signal(completed: Completed) -> Completed:
 def _explain(completed: Completed) -> str:
     """nvcc's first line that says what is wrong, then all the others."""
     lines = [line for line in completed.output.splitlines() if line.strip()]
+    if completed.returncode < 0:  # of a signal the shell that started it says this, which is no word of the compiler's
+        said = signal.strsignal(-completed.returncode)
+        lines = [line for line in lines if line.strip() not in (said, f"{said} (core dumped)")]
     headline = next((line for line in lines if _HEADLINE.search(line)), lines[-1] if lines else "")
     rest = [line for line in lines if line is not headline]
     return "\n".join([headline.strip() or f"nvcc failed with {describe_exit(completed.returncode)}", *rest])
