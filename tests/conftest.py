@@ -14,7 +14,7 @@ from hypothesis import settings
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.compilers.build import build_variants
-from tests import folders, limits, order, reports
+from tests import folders, limits, nights, order, reports
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -73,6 +73,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    nights.mark(items)
     order.assign_groups(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = order.spread(items)
