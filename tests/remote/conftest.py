@@ -98,11 +98,12 @@ class Client:
         return [run for _, run in sorted(found)]
 
     def events(self, run: Path) -> list[dict[str, object]]:
+        """What the run has written; a line that is still being written has no end yet and is left for later."""
         try:
-            lines = (run / "events.jsonl").read_text().splitlines()
+            text = (run / "events.jsonl").read_text()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def wait_for(self, condition: Callable[[list[dict[str, object]]], object]) -> Path:
         """The newest run, once its events are such. As long as events come, it is waited for."""
