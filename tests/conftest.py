@@ -1,4 +1,3 @@
-import fcntl
 import gc
 import os
 import signal
@@ -11,10 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from fmha.harness.contract.protocol import BuildResult
-from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.compilers.build import build_variants
 from tests import folders, limits, nights, order, reports
+from tests.builds import Builds
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -116,10 +113,6 @@ def builds_are_shared(build_cache: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def builds(repository: Path, build_cache: Path) -> dict[str, BuildResult]:
-    """Every variant, by name, built as the harness builds it: by one worker of a run, for all."""
-    with build_cache.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        results = build_variants(repository, VARIANTS, build_cache, 300.0, 2, lambda line: None)
-    assert not [result.error for result in results if result.error]
-    return {result.variant.name: result for result in results}
+def builds(repository: Path, build_cache: Path) -> Builds:
+    """Every variant, by name, built as the harness builds it, once somebody asks for it."""
+    return Builds(repository, build_cache)

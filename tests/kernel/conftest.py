@@ -50,5 +50,5 @@ def shared_ptx(tmp_path_factory: pytest.TempPathFactory, builds: Mapping[str, Bu
     base = tmp_path_factory.getbasetemp()
     sm90_rig.SHARED = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "sm90"
     for head_dim, rows, kind in sm90_rig.KERNELS:
-        built = builds[sm90_variant(head_dim, rows, kind).name]
-        sm90_rig.BUILT[shape_of(head_dim, rows, kind)] = Path(built.ptx)
+        name = sm90_variant(head_dim, rows, kind).name
+        sm90_rig.BUILT[shape_of(head_dim, rows, kind)] = lambda name=name: Path(builds[name].ptx)

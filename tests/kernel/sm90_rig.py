@@ -8,6 +8,7 @@ import hashlib
 import math
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 ROOT = Path(__file__).parents[2]
 SHARED: Path | None = None  # set by a test run
-BUILT: dict[Shape, Path] = {}  # PTX of what the harness launches, which a test run has built
+BUILT: dict[Shape, Callable[[], Path]] = {}  # PTX of what the harness launches, as a test run builds it
 POISON = np.uint32(0x7FEDBEEF)
 # head_dim, FMHA_ROWS and kind of what the harness launches.
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
@@ -64,7 +65,7 @@ def module(shape: Shape, edit: tuple[str, str] | None = None) -> Module:
 def _ptx(shape: Shape) -> str:
     """What nvcc makes of the kernel: once for all workers of a run, which have a folder in common."""
     if built := BUILT.get(shape):
-        return built.read_text()
+        return built().read_text()
     if SHARED is None:
         with tempfile.TemporaryDirectory() as folder:
             compile_for(shape, Path(folder) / "kernel.ptx")

@@ -11,11 +11,14 @@ from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.params import PARAMS_BYTES
 from fmha.harness.kernel_side.variants import VARIANTS, knows_lengths, rows_define
 from fmha.harness.worker.compilers.build import warnings
+from tests.kernel.kept import marks
 
 pytestmark = pytest.mark.nvcc
 
 REGISTER_LIMIT = 255  # a thread's; six warps of them leave room in the 65536 of an SM
-variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+variants = pytest.mark.parametrize(
+    "variant", [pytest.param(variant, marks=marks(variant), id=variant.name) for variant in VARIANTS]
+)
 
 
 @variants

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator.explore import schedules_of
-from fmha.harness.contract.protocol import BuildResult, Variant
+from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.oracle.inputs import Sparse
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
@@ -18,6 +18,7 @@ from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.kernel_side.variants import VARIANTS, kind_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
+from tests.builds import Artifacts, Builds
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc
@@ -43,8 +44,8 @@ some = each(v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256
 
 
 @pytest.fixture(scope="module")
-def artifacts(builds: Mapping[str, BuildResult]) -> dict[str, Path]:
-    return {name: Path(build.ptx) for name, build in builds.items()}
+def artifacts(builds: Builds) -> Mapping[str, Path]:
+    return Artifacts(builds)
 
 
 def check(

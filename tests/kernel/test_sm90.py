@@ -18,6 +18,8 @@ from fmha.harness.bench.problem import Problem, draw, reference
 from fmha.harness.bench.shapes import Shape, shape_of
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
+from fmha.harness.kernel_side.variants import sm90_variant
+from tests.kernel.kept import marks
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
 # Of the builds of a head_dim, which differ in tiles and in what they leave out, each has every second problem, and the
@@ -42,7 +44,11 @@ def name(value: Problem | int | str) -> str:
     return "-".join(parts)
 
 
-@pytest.mark.parametrize(("p", "rows", "kind"), PROBLEMS, ids=name)
+@pytest.mark.parametrize(
+    ("p", "rows", "kind"),
+    [pytest.param(p, rows, kind, marks=marks(sm90_variant(p.head_dim, rows, kind))) for p, rows, kind in PROBLEMS],
+    ids=name,
+)
 def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int, kind: str) -> None:
     inputs = draw(p)
     out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows, kind))

@@ -13,6 +13,7 @@ from fmha.harness.contract.device import DeviceError, LaunchConfig
 from fmha.harness.contract.protocol import Configuration, Job
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.kernel_side.launch import tensor_map
+from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.across import Executor
 from fmha.harness.worker.devices.emulator import EmulatorDevice
@@ -33,13 +34,19 @@ PTX = """\
 """
 
 
+@pytest.fixture
+def head_dim_64(builds):
+    """Our kernels of that head_dim on sm_100a."""
+    return tuple(builds[item.name] for item in VARIANTS if (item.head_dim, item.arch) == (64, "sm_100a"))
+
+
 @pytest.fixture(params=["in this process", "across the wall"])
 def factory(request, tmp_path):
     """Of an emulator in this process, and of one in an executor: nobody can tell them apart."""
     if request.param == "in this process":
         yield EmulatorDevice
         return
-    builds = request.getfixturevalue("builds").values() if "builds" in request.fixturenames else ()
+    builds = request.getfixturevalue("head_dim_64") if "head_dim_64" in request.fixturenames else ()
     artefacts = [tmp_path / "any.ptx", *(Path(build.ptx) for build in builds)]
     with closing(Executor("emulator", artefacts)) as executor:
         yield executor.open
@@ -111,10 +118,10 @@ def test_an_unknown_schedule(factory):
 
 
 @pytest.mark.nvcc
-def test_the_kernel_from_source_to_numbers(builds, factory):
+def test_the_kernel_from_source_to_numbers(head_dim_64, factory):
     events = []
     configurations = (Configuration(64, 1, 1), Configuration(64, 33, 129, batch=2))
-    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), factory, events.append)
+    run_job(Job("emulator", head_dim_64, configurations, seed=1), factory, events.append)
     results = [event for event in events if event.event == "result"]
     assert len(results) == 2, events
     for event in results:
@@ -126,12 +133,12 @@ def test_the_kernel_from_source_to_numbers(builds, factory):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("how", ["b2_h2_lens-ragged", "h2_top20_of9_sink-finite_out-bf16", "b2_out-fp32_splits3"])
-def test_the_end_of_tensors_that_no_memory_would_hold(builds, factory, how):
+def test_the_end_of_tensors_that_no_memory_would_hold(head_dim_64, factory, how):
     """The same bits as at their beginning; what lies before is not there, and nobody misses it."""
     names = [f"hd64_t40_sk129_{how}{far}" for far in ("", "_before65000")]
     events = []
     configurations = tuple(map(parse_id, names))
-    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), factory, events.append)
+    run_job(Job("emulator", head_dim_64, configurations, seed=1), factory, events.append)
     at_first, far = [event for event in events if event.event == "result"]
     assert far.findings == ()
     assert (far.measurement.unwritten, far.measurement.cosine > 0.99999) == (0, True)
