@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import folders, limits, nights, order, reports
+from tests import folders, limits, nights, order, reports, slots
 from tests.builds import Builds
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
@@ -54,6 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    slots.take()
     config.pluginmanager.register(folders.InMemory())
 
 

@@ -23,14 +23,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import slots
 from tests.forked import Fork
 from tests.integration.processes import eventually
 from tests.remote.devices import MARK
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ACCOUNT, UID = "fmha-test", 61234
-OTHER, OTHER_UID = "fmha-other", 61235  # a colleague's account
+ACCOUNT, UID = "fmha-test", 61234 + 2 * slots.own()
+OTHER, OTHER_UID = "fmha-other", UID + 1  # a colleague's account
 # KexAlgorithms: what OpenSSH would choose is safe from quantum computers and takes ssh a tenth of a second. Tests
 # connect in their hundreds.
 CONFIG = """\
