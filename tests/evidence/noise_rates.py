@@ -1,4 +1,4 @@
-"""What regress sees of errors that grow: the table of docs/understand/verdict.md, from the seeds that the baseline
+"""What regress sees of errors that grow: the table of docs/reference/verdict-trials.md, from the seeds that the baseline
 measured.
 
     python -m tests.evidence.noise_rates
