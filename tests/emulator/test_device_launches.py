@@ -1,4 +1,4 @@
-"""Launches from the device, compiled by nvcc -rdc=true: docs/understand/emulator.md says what is promised."""
+"""Launches from the device, compiled by nvcc -rdc=true: docs/reference/modelled.md says what is promised."""
 
 from __future__ import annotations
 

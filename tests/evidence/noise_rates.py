@@ -1,5 +1,5 @@
-"""What regress sees of errors that grow: the table of docs/understand/verdict.md, from the seeds that the baseline
-measured.
+"""What regress sees of errors that grow: a table of docs/reference/verdict-trials.md, from the seeds that the
+baseline measured.
 
     python -m tests.evidence.noise_rates
 

@@ -2,8 +2,8 @@
 
     python -m tests.evidence.seeded_history --repeats 20
 
-prints the table in docs/understand/verdict.md: every commit held against the baseline of the first one, every clean
-commit again under so many seeds, and one bisection a regression over the whole history before it.
+prints the table in docs/reference/verdict-trials.md: every commit held against the baseline of the first one, every
+clean commit again under so many seeds, and one bisection a regression over the whole history before it.
 """
 
 from __future__ import annotations

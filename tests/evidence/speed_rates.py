@@ -1,4 +1,4 @@
-"""How often the verdict on speed is wrong: the tables of docs/use/speed.md.
+"""How often the verdict on speed is wrong: the tables of docs/reference/speed-rates.md.
 
 python -m tests.evidence.speed_rates --trials 300          # synthetic times with known truth
 python -m tests.evidence.speed_rates results/speed-h200.json  # a probe kernel on an H200

@@ -55,19 +55,19 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
 @pytest.mark.parametrize(
     ("name", "mark", "made"),
     [
-        ("hopper", "run", "summary"),
-        ("hopper", "beside", "table"),
-        ("hopper", "host", "host_table"),
-        ("beside", "given", "given_table"),
-        ("beside", "latent", "latent_table"),
-        ("beside", "ways", "ways_table"),
+        ("understand/hopper", "run", "summary"),
+        ("reference/hopper-times", "beside", "table"),
+        ("reference/hopper-times", "host", "host_table"),
+        ("understand/beside", "given", "given_table"),
+        ("understand/beside", "latent", "latent_table"),
+        ("understand/beside", "ways", "ways_table"),
     ],
 )
 def test_what_the_documentation_shows_is_of_the_record_that_it_names(
     repository: Path, name: str, mark: str, made: str
 ) -> None:
     beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
-    page = repository / f"docs/understand/{name}.md"
+    page = repository / f"docs/{name}.md"
     (gpu,) = re.findall(rf"<!-- {mark}-(\w+) -->", page.read_text())
     record = json.loads((repository / "results" / f"beside-{gpu}.json").read_text())
     assert_shown(page, f"{mark}-{gpu}", getattr(beside, made)(record))

@@ -1,5 +1,6 @@
 """Pull requests of strangers under evidence.yml's own steps, against a real sshd: none is green with a broken kernel,
-and nothing of one runs on the runner or on the host but in a sandbox. docs/understand/trust.md has what came of each.
+and nothing of one runs on the runner or on the host but in a sandbox. docs/reference/pull-requests.md has what came of
+each.
 """
 
 from __future__ import annotations
