@@ -13,17 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fmha.harness.config import MATRIX_FILE, loader
 from fmha.harness.depth import too_deep
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts.ssh import SshCarrier
 from fmha.harness.own import hosts_file
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
-MATRIX_FILE = "matrix.yaml"
 OWN = "own"  # of --judge: the checkout's
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _begun: dict[tuple[str, str], SshCarrier] = {}
 
 
@@ -63,20 +60,30 @@ def _named(arguments: Sequence[str], option: str) -> str | None:
 
 def _section(name: str, directory: Path) -> dict[str, Any] | None:
     """What matrix.yaml has under the host's name. Whoever validates the file says what is wrong with it."""
+    root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
+    if (hosts := loader.kept_hosts(root)) is not None:
+        return _as_section(hosts.get(name))
+    import yaml  # here, for nothing else of a command's start needs it where the file was read before
+
     try:
-        root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
-        shared = _hosts(root / MATRIX_FILE).get(name, {})
+        shared = _hosts(root / MATRIX_FILE, yaml).get(name, {})
         path = hosts_file()
-        own = _hosts(path).get(name, {}) if path and path.is_file() else {}
+        own = _hosts(path, yaml).get(name, {}) if path and path.is_file() else {}
         section = {**shared, **own}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
         return None
     return section
 
 
-def _hosts(path: Path) -> dict[str, Any]:
+def _as_section(settings: Any) -> dict[str, Any] | None:
+    """The settings of a host as its section would say them."""
+    remote = settings.get("remote") if isinstance(settings, dict) else None
+    return {"kind": settings.get("kind"), **remote} if isinstance(remote, dict) else None
+
+
+def _hosts(path: Path, yaml: Any) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8-sig")
     if too_deep(text) is not None:
         return {}
-    hosts: dict[str, Any] = yaml.load(text, Loader=_LOADER)["hosts"]
+    hosts: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["hosts"]
     return hosts
