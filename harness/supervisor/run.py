@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
+from fmha.harness import isolate
 from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
 from fmha.harness.supervisor.enclosure import POLICY, enclosed
 from fmha.harness.supervisor.environments import Recipe, environment
@@ -98,6 +99,7 @@ class _Run:
         for name in [name for name in os.environ if name.startswith("PYTHON")]:
             del os.environ[name]  # of whoever logs in here: a PYTHONHOME would be every interpreter's of the run
         os.environ |= variables | {POLICY: job.get("isolation", "auto")}
+        isolate.foresee(job.get("isolation", "auto"))
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)

@@ -29,13 +29,13 @@ from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import inputs_of
-from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
+from fmha.harness.worker.compilers.nvcc import Nvcc, NvccError
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
-from fmha.harness.worker.compilers.toolchain import toolchain
+from fmha.harness.worker.compilers.toolchain import found_compiler, toolchain
 
 MOST_NAMED = 3  # of the variants that are still to be built
 RECIPE = 4  # part of the cache key: raise it when the steps below change
@@ -53,23 +53,25 @@ def build_variants(
     jobs: int,
     on_progress: Callable[[str], None],
     flags_of: Flags | None = None,
+    compiler: Callable[[], tuple[Nvcc, str]] | None = None,
 ) -> list[BuildResult]:
     """Builds `variants` of the sources under `root`, `jobs` at a time, each within `limit_seconds`; results in order.
 
     A variant that cannot be built has its `error` set: a headline, then the compiler's own words. Raises NvccError when
-    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread. An
+    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread;
+    `compiler` is `found_compiler` where nobody has asked for it before. An
     exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
     """
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
-    nvcc = find_nvcc()
+    nvcc, said = (compiler or found_compiler)()
     folder = own_folder(cache_dir, root)
     hashes = Hashes(folder)
     task = Task(
         root,
         folder,
-        toolchain(nvcc, hashes),
+        toolchain(nvcc, said, hashes),
         hashes,
         {variant.sources: hash_sources(root, variant.sources) for variant in variants},
         flags_of or _own_flags,
