@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +17,7 @@ from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
 from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.judge.identity import installed_sources
 from fmha.harness.stages.named import SEPARATOR, names
 from fmha.harness.stages.pipeline import Request, Show, execute, prepare
 
@@ -178,7 +180,7 @@ def _run(request: Request, each: bool, json: bool, junit_file: Path | None, quie
             from fmha.harness.stages import several
 
             return several.execute(request, each, progress, show)
-        return execute(request, progress, show, attended(progress))
+        return execute(request, progress, show, attended(progress), meanwhile=_load_report)
 
 
 def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
@@ -205,6 +207,14 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path 
             junit.write(junit_file, record)
 
     return show
+
+
+def _load_report() -> None:
+    """What writes and shows a record, which takes a while to load."""
+    import_module("fmha.harness.stages.report")
+    import_module("fmha.harness.evidence.github")
+    import_module("fmha.harness.archive.files")
+    installed_sources()  # which is known from here on
 
 
 def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:

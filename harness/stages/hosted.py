@@ -20,8 +20,7 @@ from typing import Any
 
 from fmha.harness import isolate
 from fmha.harness.errors import FmhaError
-from fmha.harness.worker.ahead import Ahead
-from fmha.harness.worker.compilers.toolchain import found_compiler
+from fmha.harness.worker.compilers import toolchain
 from fmha.harness.worker.process import die_with_parent
 
 Say = Callable[[dict[str, Any]], None]
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     die_with_parent(options.parent)
     isolate.foresee()
-    compiler = Ahead(found_compiler)
+    toolchain.foresee()
     say = _claim_stdout()
     gc.disable()
     from fmha.harness.stages.runner import carry_out_order
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.freeze()  # the modules need not be looked through when this process ends, which others wait for
     gc.enable()
     try:
-        carry_out_order(options.directory, say, compiler)
+        carry_out_order(options.directory, say)
     except FmhaError as error:
         where = f"{error.where}: " if error.where else ""
         say({"kind": "failed", "reason": f"{where}{error.what}", "next_step": error.next_step})

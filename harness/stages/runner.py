@@ -25,13 +25,11 @@ from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_f
 from fmha.harness.stages.preflight import GitFacts
 from fmha.harness.worker.apart import Declares
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.compilers.nvcc import Nvcc
 from fmha.harness.worker.offer import OfferError, offered
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import Seat, run_worker
 
 Say = Callable[[dict[str, Any]], None]
-Compiler = Callable[[], tuple[Nvcc, str]]
 
 
 class _Here(EmulatorHost):
@@ -44,7 +42,6 @@ class _Here(EmulatorHost):
         root: Path,
         say: Say,
         kernels: Mapping[str, Declares],
-        compiler: Compiler,
     ) -> None:
         super().__init__(HostSettings(work["host"], "ssh", "realistic"), root, kernels)
         self.device = work["device"]
@@ -52,7 +49,6 @@ class _Here(EmulatorHost):
         self._cache = directory.parent.parent / "cache"
         self._folder = directory / "workers"
         self._say = say
-        self._compiler = compiler
         self._job = 0
         self._other = (work.get("beside"), directory / "beside")
         self._beside: Beside | None = None
@@ -68,7 +64,7 @@ class _Here(EmulatorHost):
         said = {"machine": asdict(facts.machine), "versions": dict(facts.versions), "isolation": facts.isolation}
         self._say({"kind": "facts", **said})
         cores = len(os.sched_getaffinity(0))
-        how = (limits.build_seconds, cores, progress, self._side.flags, self._compiler)
+        how = (limits.build_seconds, cores, progress, self._side.flags)
         results = build_variants(self._root, variants, self._cache, *how)
         for result in results:
             self._say({"kind": "build", "result": encode(result)})
@@ -154,8 +150,8 @@ class _Notes:
     def finished(self, outcome: Outcome, done: int, total: int) -> None: ...
 
 
-def carry_out_order(directory: Path, say: Say, compiler: Compiler) -> None:
-    """`compiler` answers for the nvcc of this machine. Raises FmhaError."""
+def carry_out_order(directory: Path, say: Say) -> None:
+    """Raises FmhaError for what cannot be carried out."""
     work = json.loads((directory / "work.json").read_text(encoding="utf-8"))
     judge, root = Path.cwd(), Path(work["tree"]).resolve()
     request = Request(root, work["host"], **work["request"])
@@ -164,7 +160,7 @@ def carry_out_order(directory: Path, say: Say, compiler: Compiler) -> None:
     settings = load(root if own else judge, own=False).complete()
     if own and work["device"].startswith("emulator"):
         _require_core()
-    host = _Here(work, directory, root, say, declared_by(settings), compiler)
+    host = _Here(work, directory, root, say, declared_by(settings))
     if judge != root and not own:
         host.judge_apart("", root)
     prepared = replace(prepare_for(request, git, settings, host), costs=work.get("costs", {}))

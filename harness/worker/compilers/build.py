@@ -29,7 +29,7 @@ from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import inputs_of
-from fmha.harness.worker.compilers.nvcc import Nvcc, NvccError
+from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
@@ -53,19 +53,17 @@ def build_variants(
     jobs: int,
     on_progress: Callable[[str], None],
     flags_of: Flags | None = None,
-    compiler: Callable[[], tuple[Nvcc, str]] | None = None,
 ) -> list[BuildResult]:
     """Builds `variants` of the sources under `root`, `jobs` at a time, each within `limit_seconds`; results in order.
 
     A variant that cannot be built has its `error` set: a headline, then the compiler's own words. Raises NvccError when
-    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread;
-    `compiler` is `found_compiler` where nobody has asked for it before. An
+    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread. An
     exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
     """
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
-    nvcc, said = (compiler or found_compiler)()
+    nvcc, said = found_compiler()
     folder = own_folder(cache_dir, root)
     hashes = Hashes(folder)
     task = Task(

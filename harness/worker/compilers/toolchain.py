@@ -13,6 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from fmha.harness.worker.ahead import Ahead
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError, find_nvcc
 from fmha.harness.worker.process import run_group
@@ -20,6 +21,9 @@ from fmha.harness.worker.process import run_group
 _SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _HOST = re.compile(r"^#\$ (\S+) .*-E .*$", re.MULTILINE)
 _TOOLS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "bin2c")
+
+
+_AHEAD: list[Ahead[tuple[Nvcc, str]]] = []  # who has begun to ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,18 @@ class Toolchain:
     roots: tuple[Path, ...]  # files and folders that hold them
 
 
+def foresee() -> None:
+    """Begins to ask for the compiler, beside whatever this process does meanwhile."""
+    if not _AHEAD:
+        _AHEAD.append(Ahead(_asked))
+
+
 def found_compiler() -> tuple[Nvcc, str]:
-    """The nvcc to build with, and what it says that it would start."""
+    """The nvcc to build with, and what it says that it would start. Raises NvccError."""
+    return _AHEAD[0]() if _AHEAD else _asked()
+
+
+def _asked() -> tuple[Nvcc, str]:
     nvcc = find_nvcc()
     return nvcc, said_by(nvcc)
 
