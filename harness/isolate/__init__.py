@@ -27,6 +27,7 @@ from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.isolate import bubblewrap, landlock, places
 
 VARIABLE: Final = "FMHA_ISOLATION"
+FOUND: Final = "FMHA_ISOLATION_FOUND"  # what the process that started this one has found out
 MECHANISMS: Final = ("bubblewrap", "landlock")
 POLICIES: Final = ("auto", "require", "off", *MECHANISMS)  # the last two take that one alone
 PROBE_SECONDS: Final = 20.0
@@ -93,11 +94,23 @@ def isolation(policy: str = "") -> Isolation:
     policy = policy or os.environ.get(VARIABLE) or "auto"
     if policy not in POLICIES:
         raise UserError(f"{VARIABLE}: {policy!r} is none of {', '.join(POLICIES)}")
+    told = os.environ.get(FOUND, "")
+    if told in MECHANISMS and policy in ("auto", "require"):  # one that does not work lets nothing be started
+        return Isolation(told)
     with _ASKING:
         found = _found(policy)
     if found.mechanism == "none" and policy not in ("auto", "off"):
         raise IsolationError(found.missing, next_step=found.advice)
     return found
+
+
+def handed_on(policy: str = "") -> dict[str, str]:
+    """A variable for processes that this one starts, so that they need not find out again; none where there is nothing
+    to tell."""
+    with contextlib.suppress(UserError, InfrastructureError):
+        if (found := isolation(policy)).mechanism in MECHANISMS:
+            return {FOUND: found.mechanism}
+    return {}
 
 
 def foresee(policy: str = "") -> None:

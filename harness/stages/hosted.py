@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fmha.harness import isolate
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.compilers import toolchain
 from fmha.harness.worker.process import die_with_parent
@@ -30,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when the order was carried out, whatever its verdict, and 1 when it could not be."""
     options = _parser().parse_args(arguments)
     die_with_parent(options.parent)
-    isolate.foresee()
     toolchain.foresee()
     say = _claim_stdout()
     gc.disable()

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fmha.harness import isolate
 from fmha.harness.config import HostSettings, Limits, load
 from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Beside, BuildResult, Cell, Event, Job, Variant
@@ -153,6 +154,9 @@ class _Notes:
 def carry_out_order(directory: Path, say: Say) -> None:
     """Raises FmhaError for what cannot be carried out."""
     work = json.loads((directory / "work.json").read_text(encoding="utf-8"))
+    if work.get("isolation") in isolate.MECHANISMS:  # what the supervisor has found out
+        os.environ[isolate.FOUND] = work["isolation"]
+    isolate.foresee()
     judge, root = Path.cwd(), Path(work["tree"]).resolve()
     request = Request(root, work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here

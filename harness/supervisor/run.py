@@ -226,10 +226,10 @@ class _Run:
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory = self._directory
-        self._order()
         if not (self._judge / "fmha" / "__init__.py").is_file():
             raise HostError("the judge's commit is of before fmha was one package", "name a later one with --judge")
         inside = self._enclosed(*self._command(python))
+        self._order()
         with directory.log.open("ab") as log:
             try:
                 return spawn(
@@ -241,7 +241,7 @@ class _Run:
 
     def _order(self) -> None:
         """Writes what the runner is to do."""
-        work = self._job["work"] | {"tree": str(self._directory.tree)}
+        work = self._job["work"] | {"tree": str(self._directory.tree), "isolation": self._isolation}
         write_json(self._directory.path / "work.json", work, durable=False)
 
     def _command(self, python: str) -> tuple[list[str], dict[str, str]]:
