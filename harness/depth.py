@@ -6,13 +6,8 @@ end the process. The events of a text come without any of that. This loads next 
 
 from __future__ import annotations
 
-import yaml
-
 MOST_DEPTH = 500  # levels; a matrix.yaml has some seven
 SAFE = 2000  # levels that no composer minds: a text that can have no more is not looked through
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_OPENS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
-_CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
 def too_deep(text: str) -> int | None:
@@ -20,14 +15,16 @@ def too_deep(text: str) -> int | None:
     before that."""
     if _most(text) <= SAFE:
         return None
+    import yaml  # here, for next to no text is looked through
+
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            if isinstance(event, _OPENS):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
                 depth += 1
                 if depth > MOST_DEPTH:
                     return event.start_mark.line + 1 if event.start_mark else 1
-            elif isinstance(event, _CLOSES):
+            elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
                 depth -= 1
     except (yaml.YAMLError, RecursionError):
         return None

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-from importlib import metadata
 from pathlib import Path
 
 from fmha.harness import account
@@ -26,6 +25,8 @@ def brought() -> bool:
 
 def version() -> str:
     """Of the installed distribution."""
+    from importlib import metadata  # here: a checkout does not ask
+
     return metadata.version("fmha")
 
 

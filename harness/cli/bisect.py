@@ -19,10 +19,10 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import bisect as stage
 from fmha.harness.evidence.bisect import Bisection, Culprit
 from fmha.harness.judge.comparison.comparison import Kind
+from fmha.harness.stages.named import names
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
 from fmha.harness.stages.report import again as run_again
-from fmha.harness.stages.several import names
 
 HELP = """Find the commit between GOOD and BAD that made a regression.
 

@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from fmha.harness.cli.progress import ProgressDisplay
 from fmha.harness.config import Matrix
 from fmha.harness.errors import FmhaError, InterruptionError
 from fmha.harness.hosts import Host, open_host
-from fmha.harness.hosts.remote import RemoteHost
 from fmha.harness.text import one_line
+
+if TYPE_CHECKING:  # a run on this machine does not load it
+    from fmha.harness.hosts.remote import RemoteHost
 
 QUESTION = "\nfmha: [d]etach and let the run go on, [c]ancel it, or [s]tay? "
 
@@ -25,8 +28,11 @@ def attended(progress: ProgressDisplay) -> Callable[[str, Matrix, Path], Host]:
 
     def opener(name: str, matrix: Matrix, root: Path) -> Host:
         host = open_host(name, matrix, root)
-        if isinstance(host, RemoteHost):
-            attend(host, progress)
+        if host.exact:
+            from fmha.harness.hosts.remote import RemoteHost
+
+            if isinstance(host, RemoteHost):
+                attend(host, progress)
         return host
 
     return opener

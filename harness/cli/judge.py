@@ -13,7 +13,8 @@ import typer
 from fmha.harness import isolate
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.stages import apart, several
+from fmha.harness.stages import apart
+from fmha.harness.stages.named import names
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import NO_COMMIT, commit_facts, git_root
 
@@ -68,7 +69,7 @@ def judged(
 def _default(request: Request) -> str:
     """What is said when nothing was: on a host elsewhere a commit does not bring its own judge."""
     facts = commit_facts(request.directory)
-    settings = load(facts.root).hosts.get(several.names(request.host)[0])
+    settings = load(facts.root).hosts.get(names(request.host)[0])
     if settings is None or settings.remote is None or facts.commit == NO_COMMIT:
         return apart.OWN
     root = facts.root

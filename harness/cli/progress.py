@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rich.text import Text
-
-from fmha.harness.cli.screen import Console
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Observer, Outcome
-from fmha.harness.stages.report import STYLES
 from fmha.harness.text import one_line, printable
+
+if TYPE_CHECKING:
+    from fmha.harness.cli.screen import Console
 
 
 class ProgressDisplay(Observer, Protocol):
@@ -100,6 +99,8 @@ class Live:
         self._progress.update(self._task, current=printable(text))
 
     def tell(self, text: str) -> None:
+        from rich.text import Text
+
         self._console.print(Text(printable(f"fmha: {text}")), soft_wrap=True)
 
     def started(self, configuration: str) -> None:
@@ -108,6 +109,10 @@ class Live:
     def finished(self, outcome: Outcome, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)
         if outcome.status not in (Status.PASS, Status.NOT_RUN):
+            from rich.text import Text
+
+            from fmha.harness.stages.report import STYLES
+
             self._console.print(Text(one_line(_words(outcome)), STYLES[outcome.status]), soft_wrap=True)
 
     def close(self) -> None:
@@ -117,14 +122,16 @@ class Live:
 @contextmanager
 def progress_for(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[ProgressDisplay]:
     """The display that suits the stream, closed at the end. Quiet wins over verbose."""
-    console = Console(file=stream)
     display: ProgressDisplay
     if quiet:
         display = Silent(stream)
-    elif verbose or not console.is_terminal:
+    elif verbose:
         display = Lines(stream, verbose)
     else:
-        display = Live(console)
+        from fmha.harness.cli.screen import Console  # here, for who is quiet does not wait for rich
+
+        console = Console(file=stream)
+        display = Live(console) if console.is_terminal else Lines(stream, verbose)
     try:
         yield display
     finally:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fmha.harness import archive
 from fmha.harness.cli import completion
 from fmha.harness.cli.interrupts import attended
 from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
-from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
-from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.evidence import github
-from fmha.harness.stages import dry_run, report, several
-from fmha.harness.stages.attach import submit
+from fmha.harness.judge.identity import installed_sources
+from fmha.harness.stages.named import SEPARATOR, names
 from fmha.harness.stages.pipeline import Request, Show, execute, prepare
-from fmha.harness.text import escaped_json
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
@@ -161,12 +157,12 @@ def command(
         drawn=drawn,
         workers=workers,
     )
-    if each and several.SEPARATOR not in host:
+    if each and SEPARATOR not in host:
         raise UserError("--each: needs several hosts", next_step="name them with commas between: --host a,b")
     if plan_only:
         context.obj.action = partial(_plan, request, json, each)
     elif detach:
-        if several.SEPARATOR in host:
+        if SEPARATOR in host:
             raise UserError("--detach: leaves one run, not those of several hosts", next_step="start them one by one")
         context.obj.action = lambda: judged(
             request, judge, accept_judge, isolation, lambda chosen: _detach(chosen, quiet, verbose)
@@ -180,19 +176,29 @@ def command(
 def _run(request: Request, each: bool, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
         show = shower(progress, json, quiet, junit_file)
-        if several.SEPARATOR in request.host:
+        if SEPARATOR in request.host:
+            from fmha.harness.stages import several
+
             return several.execute(request, each, progress, show)
-        return execute(request, progress, show, attended(progress))
+        return execute(request, progress, show, attended(progress), meanwhile=_load_report)
 
 
 def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
     """Shows a record once the progress display has left the terminal, to CI systems too."""
 
     def show(record: RunRecord, path: Path | None) -> None:
+        from fmha.harness.evidence import github  # here, as all that shows a record: the run is over
+
         progress.close()
         if json:
+            from fmha.harness import archive
+            from fmha.harness.text import escaped_json
+
             sys.stdout.buffer.write(escaped_json(archive.dumps(record)).encode())
         else:
+            from fmha.harness.cli.screen import Console
+            from fmha.harness.stages import report
+
             report.show(record, path, Console(), table=not quiet)
         github.tell(record, (), os.environ, sys.stderr)
         if junit_file:
@@ -203,17 +209,30 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path 
     return show
 
 
+def _load_report() -> None:
+    """What writes and shows a record, which takes a while to load."""
+    import_module("fmha.harness.stages.report")
+    import_module("fmha.harness.evidence.github")
+    import_module("fmha.harness.archive.files")
+    installed_sources()  # which is known from here on
+
+
 def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
+        from fmha.harness.stages.attach import submit
+
         run = submit(request, progress)
     print(run)
     return ExitCode.INCOMPLETE
 
 
 def _plan(request: Request, json: bool, each: bool) -> ExitCode:
-    shared = several.SEPARATOR in request.host
+    from fmha.harness.cli.output import print_json
+    from fmha.harness.stages import dry_run, several
+
+    shared = SEPARATOR in request.host
     prepared = several.prepare(request) if shared else prepare(request)
-    shares = several.dealt(prepared, several.names(request.host)) if shared and not each else {}
+    shares = several.dealt(prepared, names(request.host)) if shared and not each else {}
     if json:
         print_json("plan", 1, dry_run.fields(prepared, shares))
     else:

@@ -1,10 +1,17 @@
-"""matrix.yaml: the one place that decides what is run and what it must reach."""
+"""matrix.yaml: the one place that decides what is run and what it must reach.
 
-from fmha.harness.config.filters import Filter, parse_filter
-from fmha.harness.config.hosts import HostSettings, RemoteSettings, SecretSource
+Its modules are loaded when they are first used: a connection is begun before the rest of the client is there.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fmha.harness.config.loader import MATRIX_FILE, interpret, load
-from fmha.harness.config.model import ALL, Guard, Limits, Matrix
-from fmha.harness.config.section import SCHEDULES
+
+if TYPE_CHECKING:
+    from fmha.harness.config.filters import Filter, parse_filter
+    from fmha.harness.config.model import ALL, Guard, Limits, Matrix
+    from fmha.harness.config.settings import SCHEDULES, HostSettings, RemoteSettings, SecretSource
 
 __all__ = [
     "ALL",
@@ -21,3 +28,17 @@ __all__ = [
     "load",
     "parse_filter",
 ]
+
+_HOMES = {
+    "filters": ("Filter", "parse_filter"),
+    "model": ("ALL", "Guard", "Limits", "Matrix"),
+    "settings": ("SCHEDULES", "HostSettings", "RemoteSettings", "SecretSource"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value

@@ -1,17 +1,15 @@
-"""The hosts of matrix.yaml: how each is written, and the settings of those that a supervisor serves."""
+"""The hosts of matrix.yaml, as they are written."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from fmha.harness.config.section import Schedule, Seconds, Section, wrong
+from fmha.harness.config.section import Seconds, Section, wrong
+from fmha.harness.config.settings import HostSettings, Isolation, RemoteSettings, Schedule, SecretSource, Sync
 
 
 def _printable(text: str) -> str:
@@ -42,8 +40,6 @@ Text = Annotated[str, AfterValidator(_printable)]
 Line = Annotated[Text, AfterValidator(_filled)]
 # A name of fmha.harness.worker.devices.factory, or `module:attribute`.
 Device = Annotated[str, AfterValidator(_device)]
-Sync = Literal["auto", "remote", "direct"]
-Isolation = Literal["auto", "require", "off"]
 Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
@@ -246,77 +242,6 @@ class HostSection(Section):
                 workers=self.workers or 0,
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SecretSource:
-    """The variable of this process, or the command, that has a secret. Never the secret."""
-
-    variable: str | None
-    command: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteSettings:
-    """Settings of a host with a supervisor. `gpu` is plain data, as fmha.harness.supervisor.gpus.Rules reads it."""
-
-    alias: str
-    device: str
-    arch: str  # as nvcc names it: which kernels are for this host
-    folder: str
-    python: str
-    env: Mapping[str, str]
-    secrets: Mapping[str, SecretSource]  # variables of the setup command alone
-    keep: Mapping[str, float]  # as fmha.harness.supervisor.retention.Policy reads it
-    setup: str
-    setup_files: tuple[str, ...]
-    setup_seconds: float
-    nvcc: str
-    gpu: Mapping[str, object]
-    sync: Sync
-    remote: str
-    fetch_url: str
-    protected: tuple[str, ...]
-    silence_seconds: float  # after which a connection is taken for lost
-    reconnect_seconds: float
-    workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
-    isolation: Isolation = "auto"  # of what the commit brings: the best that the host has, nothing less, or none
-    slurm: Mapping[str, object] | None = None  # plain data, as fmha.harness.supervisor.slurm reads it
-    here: bool = False  # the supervisor runs on this machine
-    own: frozenset[str] = frozenset()  # settings that stand in one's own file, and in no checkout: sections as `a.b`
-
-    def looked_at(self) -> RemoteSettings:
-        """The settings for whoever only looks. On this machine a program that a checkout names is not started for
-        that: fmha's own interpreter serves, and the tools that are on PATH."""
-        if not self.here:
-            return self
-        gpu = dict(self.gpu)
-        if "gpus.nvidia_smi" not in self.own and gpu["nvidia_smi"] is not None:
-            gpu["nvidia_smi"] = "nvidia-smi"
-        return replace(
-            self,
-            python=self.python if "python" in self.own else sys.executable,
-            nvcc=self.nvcc if "nvcc" in self.own else "",
-            env=self.env if "env" in self.own else {},
-            gpu=gpu,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    """`remote` is None for a host without a supervisor."""
-
-    name: str
-    kind: str
-    schedule: Schedule
-    remote: RemoteSettings | None = None
-    mma_sums: Literal["fast", "silicon"] = "fast"  # of the emulator
-    arch: str = "sm_100a"  # whose kernels the emulator runs
-    workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
-
-    def looked_at(self) -> HostSettings:
-        """As RemoteSettings.looked_at."""
-        return self if self.remote is None else replace(self, remote=self.remote.looked_at())
 
 
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from fmha.harness.config.hosts import HostSettings
 from fmha.harness.config.kernels import Gates, Key, MatrixKernel, parse
+from fmha.harness.config.settings import HostSettings
 from fmha.harness.contract.protocol import Cell
 from fmha.harness.judge.limits import Biases, Thresholds
 

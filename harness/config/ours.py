@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fmha.harness.config.document import GatesSection, GuardSection
 from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
 from fmha.harness.config.model import Guard
@@ -15,6 +14,9 @@ from fmha.harness.contract.protocol import Cell, Configuration
 from fmha.harness.judge.configuration import OURS, parse_id
 from fmha.harness.judge.limits import Thresholds
 from fmha.harness.judge.random_cases import smaller
+
+if TYPE_CHECKING:
+    from fmha.harness.config.document import GatesSection, GuardSection
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
-from fmha.harness.config.hosts import HostSection, HostSettings
+from fmha.harness.config.hosts import HostSection
 from fmha.harness.config.section import HostName, Section
+from fmha.harness.config.settings import HostSettings
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.own import VARIABLE, hosts_file

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
-
-# When the emulator lets asynchronous work complete.
-Schedule = Literal["realistic", "early", "late", "random"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -32,6 +32,7 @@ from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regressio
 from fmha.harness.judge.comparison.noise import scaled, values_of
 from fmha.harness.judge.status import Status
 from fmha.harness.stages import several
+from fmha.harness.stages.named import names
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import INTERRUPTED, Request, execute
 
@@ -84,7 +85,7 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
     """
     good, bad = _ends(root, asked)
     asked = _pinned(root, asked)
-    hosts = several.names(asked.request.host)
+    hosts = names(asked.request.host)
     if len(hosts) > 1:
         several.prepare(asked.request)  # whether they run the same kernels on the same kind of device
     folder = folder_of(root) / _key(good, bad, asked)

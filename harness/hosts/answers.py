@@ -8,7 +8,6 @@ Only raw numbers count, and the gates that they are held against are this side's
 from __future__ import annotations
 
 import functools
-import json
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -22,8 +21,6 @@ from fmha.harness.contract.protocol import BuildResult, Event, Timed, Variant
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.judge.metrics import METRICS
 
-MOST_LINE_BYTES = 160 << 20  # of one message: the supervisor's longest event, quoted once more
-MOST_EVENT_BYTES = 1 << 30  # of all events of a run
 MOST_WORDS = 1 << 20  # characters of a text; what is beyond is cut off
 MOST_ITEMS = 100_000  # of what has no schema of its own: statistics, the place of a finding
 MOST_DEPTH = 16
@@ -350,26 +347,6 @@ class Events(Answer):
     events: str
 
 
-def message_of(line: bytes) -> dict[str, Any]:
-    """One message of an agent. Raises ValueError for what is none."""
-    try:
-        message = json.loads(line, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(message, dict):
-        raise ValueError("no object")
-    return message
-
-
-def event_of(line: bytes) -> dict[str, Any] | None:
-    """One event of a run; None for a line that a crash has torn."""
-    try:
-        event = message_of(line)
-    except ValueError:
-        return None
-    return event if isinstance(event.get("kind"), str) else None
-
-
 def checked(model: type[_Model], said: Any, where: str) -> _Model:
     """What was said, as `model`. Raises InfrastructureError that names the field and `where` it was said."""
     try:
@@ -452,7 +429,3 @@ def _void(where: str, what: str) -> NoReturn:
     raise InfrastructureError(
         f"what the host says cannot be: {what}", where=where, next_step="nothing of it counts; see fmha logs"
     )
-
-
-def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no JSON number")

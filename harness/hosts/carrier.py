@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import selectors
 import shlex
@@ -20,6 +21,7 @@ from fmha.harness.worker.process import describe_exit
 WRITE_SECONDS = 30.0  # without a byte taken, and the line is lost
 EXIT_SECONDS = 5.0  # between the last that a process writes and its exit code
 LOCAL_EXIT_SECONDS = 60.0  # an agent here ends by itself
+AHEAD_BYTES = 1 << 18  # that a process may be given before it reads any
 _KEPT_BYTES = 1 << 16  # of what it says on its standard error
 _WORDS = 300
 
@@ -88,6 +90,14 @@ class ProcessCarrier:
         """Ends the process at once."""
         with contextlib.suppress(OSError):
             self._process.kill()
+
+    def offer(self, data: bytes) -> bytes:
+        """Writes what is taken without waiting, and returns the rest."""
+        with contextlib.suppress(OSError):  # an account has only so many large pipes; whoever writes the rest waits
+            fcntl.fcntl(self._stdin.fileno(), fcntl.F_SETPIPE_SZ, AHEAD_BYTES)
+        with contextlib.suppress(OSError):  # what has ended is found so by whoever writes the rest
+            return data[os.write(self._stdin.fileno(), data) :]
+        return data
 
     def write(self, data: bytes) -> None:
         """Waits as long as bytes are taken."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
-from fmha.harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
 from fmha.harness.hosts.carrier import Carrier, LineError
+from fmha.harness.hosts.messages import MOST_LINE_BYTES, message_of
 from fmha.harness.hosts.shipment import preamble
 from fmha.harness.supervisor import GREETING
 
@@ -36,8 +36,10 @@ _EATEN = ("exec() arg 1 must be", "invalid syntax", "SyntaxError", "unexpected E
 class Line:
     """One session with an agent, which is taken for lost when not a byte has come for `silence` seconds."""
 
-    def __init__(self, carrier: Carrier, where: str, silence: float) -> None:
+    def __init__(self, carrier: Carrier, where: str, silence: float, ahead: bytes | None = None) -> None:
+        """`ahead` is what is left to send of the preamble, where some of it has been sent already."""
         self._carrier = carrier
+        self._ahead = ahead
         self._where = where
         self._silence = silence
         self._pending = bytearray()
@@ -52,7 +54,8 @@ class Line:
 
     def open(self, folder: str, request: Mapping[str, Any]) -> None:
         """Sends everything up to the request in one go, and waits for the agent to greet."""
-        self._carrier.write(preamble(folder) + _encoded({**request, "silence": self._silence}))
+        ahead = preamble(folder) if self._ahead is None else self._ahead
+        self._carrier.write(ahead + _encoded({**request, "silence": self._silence}))
         chatter: list[bytes] = []
         deadline = time.monotonic() + ANSWER_SECONDS
         while len(chatter) < MOST_CHATTER and sum(map(len, chatter)) < MOST_CHATTER_BYTES:
@@ -95,6 +98,8 @@ class Line:
         except ValueError as error:
             raise LineError(f"the agent wrote what is no message: {line[:_WORDS]!r}", where=self._where) from error
         if "error" in message:
+            from fmha.harness.hosts.answers import Refusal, checked
+
             refusal = checked(Refusal, message, self._where)
             kind = UserError if refusal.usage else InfrastructureError
             raise kind(refusal.error, where=self._where, next_step=refusal.next)

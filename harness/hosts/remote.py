@@ -16,15 +16,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fmha.harness import isolate
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import answers, credentials, early, ledger, sync
-from fmha.harness.hosts.answers import checked
+from fmha.harness.hosts import credentials, early, ledger, sync
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
@@ -33,6 +32,9 @@ from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
 from fmha.harness.judge.configuration import OURS, Configuration
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
+
+if TYPE_CHECKING:  # loaded once a host is at work
+    from fmha.harness.hosts import answers
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried
@@ -52,9 +54,9 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     settings = settings_of(host)
     if settings.here:
         return _opened(LocalCarrier(settings.looked_at().python), host, request)  # no program of a checkout's
-    if (carrier := early.take(settings.alias, settings.python)) is not None:
+    if (begun := early.take(settings.alias, settings.python, settings.folder)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
-            return _opened(carrier, host, request)
+            return _opened(begun.carrier, host, request, begun.left)
     wait, deadline = BackOff(0.5, 10.0, spread=0.5), time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -65,9 +67,9 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
         pause(wait.next())  # a server that has room again tells nobody
 
 
-def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:
+def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any], ahead: bytes | None = None) -> Line:
     settings = settings_of(host)
-    line = Line(carrier, host.name, settings.silence_seconds)
+    line = Line(carrier, host.name, settings.silence_seconds, ahead)
     try:
         line.open(settings.folder, request)
     except BaseException:
@@ -179,6 +181,8 @@ class RemoteHost:
         return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        from fmha.harness.hosts import answers
+
         asked = {variant.name: variant for variant in variants}
         results: list[BuildResult] = []
         for event in self._next_events():
@@ -239,6 +243,8 @@ class RemoteHost:
             raise self._ended()
 
     def _event_of(self, said: Any) -> Event:
+        from fmha.harness.hosts import answers
+
         return answers.worker_event_of(said, self._beside, self._where(), self._bare, self._lacking)
 
     def _follow(
@@ -262,6 +268,9 @@ class RemoteHost:
 
     def _next_events(self) -> Iterator[Mapping[str, Any]]:
         """What comes, but for what is about the run and not about its configurations: that is taken note of."""
+        from fmha.harness.hosts import answers
+        from fmha.harness.hosts.answers import checked
+
         assert self._events is not None
         for event in self._events:
             where = self._where()
@@ -316,8 +325,10 @@ class RemoteHost:
 
 def cancel(host: HostSettings, run: str, who: str) -> answers.Cancelled:
     """Ends a run on the host and everything of it; returns once that is so."""
+    from fmha.harness.hosts import answers
+
     answer = asked(lambda request: dial(host, request), {"op": "cancel", "run": run, "who": who}, CANCEL_SECONDS)
-    return checked(answers.Cancelled, answer, host.name)
+    return answers.checked(answers.Cancelled, answer, host.name)
 
 
 def stored_job(host: HostSettings, run: str) -> answers.StoredJob:

@@ -17,6 +17,8 @@ from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.git import environment, git
 from fmha.harness.hosts import secrets
 from fmha.harness.hosts.carrier import LineError
+from fmha.harness.supervisor.listing import ListingError, names_of
+from fmha.harness.supervisor.rundir import HostError
 
 GIT_SECONDS = 60.0
 PUSH_SECONDS = 600.0
@@ -126,8 +128,7 @@ def refuse_dirty(files: Sequence[str]) -> None:
 
 def check(root: Path, sha: str) -> None:
     """Refuses commits that a plain worktree of theirs would not hold whole."""
-    listing = _git(root, "ls-tree", "-r", "-z", "--full-tree", sha)
-    entries = [entry.partition("\t") for entry in listing.split("\0") if entry]
+    entries = [os.fsdecode(entry).partition("\t") for entry in _listed(root, sha)]
     modules = [name for facts, _, name in entries if facts.startswith("160000 ")]
     if modules:
         raise UserError(
@@ -142,6 +143,20 @@ def check(root: Path, sha: str) -> None:
                     f"the commit keeps files in Git LFS ({name!r}), which a run's worktree does not get",
                     next_step="take them out of LFS",
                 )
+
+
+def _listed(root: Path, sha: str) -> list[bytes]:
+    """What git lists of a commit. Raises UserError for more than any commit needs."""
+    try:
+        return names_of(
+            ["git", "-c", "safe.bareRepository=explicit", "ls-tree", "-r", "-z", "--full-tree", sha],
+            cwd=root, environment=environment(), seconds=GIT_SECONDS,
+        )  # fmt: skip
+    except ListingError as error:
+        words = _said(error.said.decode(errors="replace"))
+        raise InfrastructureError(f"git ls-tree {error.what}: {words}", where=str(root)) from None
+    except HostError as error:
+        raise UserError(error.what, where=f"commit {sha[:12]}", next_step=error.next_step) from error
 
 
 def publish(root: Path, commit: Commit, settings: RemoteSettings, tell: Tell) -> Source:

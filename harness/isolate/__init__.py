@@ -9,6 +9,7 @@ Standard library only: it is shipped to hosts. docs/understand/trust.md says who
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -16,6 +17,7 @@ import re
 import site
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.isolate import bubblewrap, landlock, places
 
 VARIABLE: Final = "FMHA_ISOLATION"
+FOUND: Final = "FMHA_ISOLATION_FOUND"  # what the process that started this one has found out
 MECHANISMS: Final = ("bubblewrap", "landlock")
 POLICIES: Final = ("auto", "require", "off", *MECHANISMS)  # the last two take that one alone
 PROBE_SECONDS: Final = 20.0
@@ -44,6 +47,7 @@ _KEPT_PREFIXES: Final = (
     *("LC_", "PYTHON", "CUDA_", "NVIDIA_", "NVCC_", "FMHA_", "OPENBLAS_", "MKL_", "OMP_", "TRITON_", "CUTE_"),
     *("CUTLASS_", "TORCH", "CCACHE_", "COVERAGE_"),
 )
+_ASKING: Final = threading.Lock()  # whoever asks while somebody finds out waits for that answer
 _SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "_KEY")
 
 
@@ -90,10 +94,33 @@ def isolation(policy: str = "") -> Isolation:
     policy = policy or os.environ.get(VARIABLE) or "auto"
     if policy not in POLICIES:
         raise UserError(f"{VARIABLE}: {policy!r} is none of {', '.join(POLICIES)}")
-    found = _found(policy)
+    told = os.environ.get(FOUND, "")
+    if told in MECHANISMS and policy in ("auto", "require"):  # one that does not work lets nothing be started
+        return Isolation(told)
+    with _ASKING:
+        found = _found(policy)
     if found.mechanism == "none" and policy not in ("auto", "off"):
         raise IsolationError(found.missing, next_step=found.advice)
     return found
+
+
+def handed_on(policy: str = "") -> dict[str, str]:
+    """A variable for processes that this one starts, so that they need not find out again; none where there is nothing
+    to tell."""
+    with contextlib.suppress(UserError, InfrastructureError):
+        if (found := isolation(policy)).mechanism in MECHANISMS:
+            return {FOUND: found.mechanism}
+    return {}
+
+
+def foresee(policy: str = "") -> None:
+    """Begins to find out what `isolation` will say, beside whatever this process does meanwhile."""
+
+    def find() -> None:
+        with contextlib.suppress(UserError, InfrastructureError):  # who asks is told
+            isolation(policy)
+
+    threading.Thread(target=find, daemon=True).start()
 
 
 def enclose(

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +189,8 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
     home = tree.with_name("interpreter")
     if not home.is_dir():
         made = home.with_name(f"{home.name}.{os.getpid()}")
+        import venv  # here, for no other command needs it
+
         venv.create(made, with_pip=False, symlinks=True)
         give_name(made, home)
     packages = next((home / "lib").glob("python3*")) / "site-packages"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fmha.harness import account
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.git import environment, git, git_failure, git_text
+from fmha.harness.git import GIT_SECONDS, environment
 from fmha.harness.supervisor import tree as trees
+from fmha.harness.supervisor.listing import ListingError, names_of
 from fmha.harness.supervisor.rundir import HostError
 
 
@@ -59,10 +60,10 @@ def give_name(made: Path, target: Path) -> None:
 
 def _entries(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
     """The commit's files of these names, none of which leads out of it or is what no tree may have."""
-    lines = filter(None, git_text(root, "ls-tree", "-r", "-t", "-z", "--full-tree", commit, "--", *names).split("\0"))
-    parted = (line.partition("\t") for line in lines)
     with _as_user_error(commit):
-        found = trees.listed((os.fsencode(path), trees.Entry(*facts.split()[::2])) for facts, _, path in parted)
+        lines = _listing(root, "-t", commit, "--", *names)
+        parted = (line.partition(b"\t") for line in lines)
+        found = trees.listed((path, trees.Entry(*facts.decode().split()[::2])) for facts, _, path in parted)
         links = {path: entry for path, entry in found.items() if entry.mode == trees.LINK}
         trees.refuse(found, dict(zip(links, _contents(root, links), strict=True)))
     return found
@@ -71,13 +72,23 @@ def _entries(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
 def refuse_links(root: Path, commit: str) -> None:
     """Raises UserError for a commit with links that lead out of it: whoever reads a file of its checkout would read
     another one, or a device without end. What else no tree should have is for the host that gets it to say."""
-    listing = git(root, "ls-tree", "-r", "-z", "--full-tree", commit, errors="surrogateescape")
-    if listing.returncode != 0:
-        raise git_failure(listing)
-    parted = (line.partition("\t") for line in listing.stdout.split("\0") if line.startswith(f"{trees.LINK} "))
-    links = {os.fsencode(path): trees.Entry(*facts.split()[::2]) for facts, _, path in parted}
     with _as_user_error(commit):
+        lines = (line for line in _listing(root, commit) if line.startswith(f"{trees.LINK} ".encode()))
+        parted = (line.partition(b"\t") for line in lines)
+        links = {path: trees.Entry(*facts.decode().split()[::2]) for facts, _, path in parted}
         trees.refuse(links, dict(zip(links, _contents(root, links), strict=True)))
+
+
+def _listing(root: Path, *arguments: str) -> list[bytes]:
+    """What git lists of a commit with all that is below its folders."""
+    command = ["git", "-c", "safe.bareRepository=explicit", "ls-tree", "-r", "-z", "--full-tree", *arguments]
+    try:
+        return names_of(command, cwd=root, environment=environment(), seconds=GIT_SECONDS)
+    except ListingError as error:
+        words = error.said.decode(errors="replace").strip().splitlines()
+        raise InfrastructureError(
+            f"git ls-tree {error.what}{f': {words[0]}' if words else ''}", where=str(root)
+        ) from None
 
 
 @contextlib.contextmanager

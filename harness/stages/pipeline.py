@@ -194,9 +194,15 @@ def _schedules(request: Request, settings: Matrix) -> tuple[str, ...]:
 
 
 def execute(
-    request: Request, observer: Observer, show: Show, opener: HostOpener = open_host, amended: Amended | None = None
+    request: Request,
+    observer: Observer,
+    show: Show,
+    opener: HostOpener = open_host,
+    amended: Amended | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> ExitCode:
-    """Run a request to its verdict, archive it and show it. What `amended` makes of the record is what is archived.
+    """Run a request to its verdict, archive it and show it. What `amended` makes of the record is what is archived;
+    `meanwhile` is done while a host elsewhere is at work.
 
     Raises UserError, InfrastructureError, or InterruptionError when stopped from outside. What was finished by then is
     archived, the rest of it as not-run; but a run on a host elsewhere goes on, and `attach` archives it. A record that
@@ -206,7 +212,10 @@ def execute(
     with progress.stage("preflight"):
         prepared = prepare(request, opener)
         archive.prepare(prepared.results)
-    return conclude(begin(prepared, observer), observer, show, progress, amended)
+    begun = begin(prepared, observer)
+    if meanwhile is not None and begun.host.exact:
+        meanwhile()
+    return conclude(begun, observer, show, progress, amended)
 
 
 def begin(prepared: Prepared, observer: Observer) -> Prepared:

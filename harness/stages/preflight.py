@@ -49,6 +49,8 @@ def git_facts(directory: Path) -> GitFacts:
 
 def commit_facts(directory: Path) -> GitFacts:
     """As `git_facts`, but nobody has looked for files that differ from the commit: that takes longer than the rest."""
+    if (found := _at_once(directory)) is not None:
+        return found
     root = _git_root(directory)
     if root is None:
         if not project.brought():
@@ -59,6 +61,17 @@ def commit_facts(directory: Path) -> GitFacts:
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
     branch = git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, ())
+
+
+def _at_once(directory: Path) -> GitFacts | None:
+    """What one question to git answers in a checkout that has a commit; the other questions are for what is not so."""
+    said = git(directory, "rev-parse", "--show-toplevel", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
+    *lines, commit, name = said.stdout.removesuffix("\n").split("\n") if said.stdout.count("\n") > 2 else ["", "", ""]
+    root = "\n".join(lines)  # a folder may be named so
+    if said.returncode != 0 or not root.startswith("/"):
+        return None
+    branch = name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
+    return GitFacts(Path(root), commit, branch, ())
 
 
 def git_root(directory: Path) -> Path:

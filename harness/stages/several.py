@@ -19,6 +19,7 @@ from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, Interr
 from fmha.harness.hosts import HostFacts, open_host, settings_for
 from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages import pipeline
+from fmha.harness.stages.named import names
 from fmha.harness.stages.outcome import Observer, Outcome, Step
 from fmha.harness.stages.pipeline import HostOpener, Prepared, Progress, Request, Show
 from fmha.harness.stages.plan import Plan
@@ -27,7 +28,6 @@ from fmha.harness.worker.pool.spread import estimates
 if TYPE_CHECKING:
     from fmha.harness.stages.archive import Circumstances
 
-SEPARATOR = ","  # of --host
 Answer = tuple["Part", Outcome]
 _WORST_FIRST = (*(status for status in Status if status in RED), Status.INFRA_ERROR, Status.NOT_RUN, Status.PASS)
 
@@ -61,14 +61,6 @@ class Part:
             silent.add(Status.NOT_RUN)
         answered = {outcome.id for outcome in outcomes if outcome.status not in silent}
         return [step for step in self.prepared.plan.steps if step.configuration.id not in answered]
-
-
-def names(host: str) -> tuple[str, ...]:
-    """The hosts of `--host`, in its order. Raises UserError for one that is repeated or has no name."""
-    found = tuple(name.strip() for name in host.split(SEPARATOR))
-    if "" in found or len(set(found)) < len(found):
-        raise UserError(f"--host {host}: a name is empty or repeated", next_step="name each host once: --host a,b")
-    return found
 
 
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:

@@ -17,7 +17,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,31 +42,74 @@ for source, target in json.load(sys.stdin):
 """
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Bytecode of a commit's modules, for an interpreter with that `tag`: by blob, of `sources`, blobs and paths."""
+
+    tag: str
+    sources: Sequence[tuple[str, str]]
+    data: Mapping[str, bytes]
+
+    @property
+    def whole(self) -> bool:
+        return all(blob in self.data for blob, _ in self.sources)
+
+    def modules(self) -> Iterator[tuple[str, str, bool, bytes]]:
+        """Name, file below the worktree, whether it is a package, and bytecode of each module of fmha."""
+        for blob, path in self.sources:
+            file = path if path.startswith("fmha/") else f"fmha/{path}"  # a folder with links to the other two
+            name = file.removesuffix(".py").replace("/", ".")
+            yield name.removesuffix(".__init__"), file, name.endswith(".__init__"), self.data[blob]
+
+    def write(self, tree: Path) -> None:
+        """Into a worktree, each file at once: somebody may be importing there."""
+        for blob, path in self.sources:
+            if blob in self.data:
+                source = tree / path
+                (source.parent / "__pycache__").mkdir(exist_ok=True)
+                _write(source.parent / "__pycache__" / f"{source.stem}.{self.tag}.pyc", self.data[blob])
+
+
+def known(folder: Path, sha: str, python: Path, wanted: Callable[[str], bool]) -> Kept | None:
+    """The bytecode of those of the commit's modules whose paths are `wanted`, if all of it is there for that
+    interpreter."""
+    with contextlib.suppress(OSError, HostError), _locked(folder / FOLDER) as home:
+        found = _taken(folder, home, _read(home), sha, python, wanted)
+        return found if found.tag and found.whole else None
+    return None
+
+
 def provide(folder: Path, tree: Path, sha: str, python: Path) -> None:
     """Brings the bytecode of the commit's modules into its worktree, which has just been proved; compiles what is not
     there yet for the interpreter `python`. What cannot be brought is compiled when it is imported."""
     with contextlib.suppress(OSError, HostError), _locked(folder / FOLDER) as home:
         manifest = _read(home)
-        tag = manifest["interpreters"].get(_interpreter(python))
-        sources = [(blob, path) for blob, path in Repository(folder).blobs(sha, ".py") if path.startswith(OURS)]
-        kept: dict[str, bytes] = {}
-        if tag:
-            for blob, _ in sources:
-                if (data := _proved(home, f"{blob}.{tag}", manifest)) is not None:
-                    kept[blob] = data
-        if missing := {blob: path for blob, path in sources if blob not in kept}:
+        found = _taken(folder, home, manifest, sha, python)
+        if missing := {blob: path for blob, path in found.sources if blob not in found.data}:
             tag, made = _compiled(tree, missing, python)
-            kept |= made
+            found = Kept(tag, found.sources, {**found.data, **made})
             manifest["interpreters"][_interpreter(python)] = tag
             for blob, data in made.items():
                 manifest["files"][f"{blob}.{tag}"] = hashlib.sha256(data).hexdigest()
                 _write(home / f"{blob}.{tag}.pyc", data)
             write_json(home / _MANIFEST, manifest, durable=False)
-        for blob, path in sources:
-            if blob in kept:
-                source = tree / path
-                (source.parent / "__pycache__").mkdir(exist_ok=True)
-                (source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc").write_bytes(kept[blob])
+        found.write(tree)
+
+
+def _taken(
+    folder: Path,
+    home: Path,
+    manifest: dict[str, Any],
+    sha: str,
+    python: Path,
+    wanted: Callable[[str], bool] = lambda path: True,
+) -> Kept:
+    """What is there of it."""
+    tag = manifest["interpreters"].get(_interpreter(python)) or ""
+    sources = [(blob, path) for blob, path in Repository(folder).blobs(sha, ".py") if path.startswith(OURS)]
+    sources = [(blob, path) for blob, path in sources if wanted(path)]
+    found = {blob: _proved(home, f"{blob}.{tag}", manifest) for blob, _ in sources if tag}
+    return Kept(tag, sources, {blob: data for blob, data in found.items() if data is not None})
 
 
 def _proved(home: Path, name: str, manifest: dict[str, Any]) -> bytes | None:

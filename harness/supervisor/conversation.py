@@ -27,7 +27,9 @@ class Conversation:
     def __init__(self) -> None:
         stdin = sys.stdin.buffer
         assert isinstance(stdin, io.BufferedReader)
-        self._pending = stdin.read1(1 << 16)  # what is in the buffer by now: whoever unpacked us has read from it
+        os.set_blocking(0, False)  # the request may come later than what goes ahead of it
+        self._pending = stdin.read1(1 << 16) or b""  # what has come by now: whoever unpacked us has read some of it
+        os.set_blocking(0, True)
         self._out = os.dup(1)
         os.dup2(2, 1)  # whatever else prints does not get into the conversation
         self._heard = time.monotonic()

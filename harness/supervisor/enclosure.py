@@ -46,14 +46,12 @@ def enclosed(
 ) -> Enclosed:
     """The runner's command for this run, in the tree `judge`, enclosed as the job's `isolation` says; `settings` are
     variables that it gets besides the job's. Raises HostError where the host cannot give what is required."""
-    environment = {**os.environ, **settings}
-    inner = ["/bin/sh", "-c", _WITH_PARENT, "sh", *command]
+    inner, environment = bare(command, settings, job)
     wanted = job.get("isolation", "auto")
     if wanted == "off":
         return Enclosed(inner, environment, "none", "not isolated: switched off for this host")
     if job.get("slurm"):
         return _bare(inner, environment, wanted, "not isolated: its tasks are the scheduler's, which needs the network")
-    environment[POLICY] = wanted
     try:
         found = isolate.isolation(wanted)
     except isolate.IsolationError as error:
@@ -72,6 +70,14 @@ def enclosed(
     )
     words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment, policy=wanted)
     return Enclosed(list(words), {**variables, **job["env"], **settings, POLICY: wanted}, found.mechanism, "")
+
+
+def bare(
+    command: Sequence[str], settings: Mapping[str, str], job: Mapping[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a runner that nothing encloses as a whole."""
+    policy = {} if job.get("isolation", "auto") == "off" or job.get("slurm") else {POLICY: job.get("isolation", "auto")}
+    return ["/bin/sh", "-c", _WITH_PARENT, "sh", *command], {**os.environ, **settings, **policy}
 
 
 def _bare(command: list[str], environment: dict[str, str], wanted: str, why: str, advice: str = "") -> Enclosed:

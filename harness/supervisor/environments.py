@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fmha.harness.supervisor import processes
-from fmha.harness.supervisor.rundir import HostError
+from fmha.harness.supervisor.rundir import HostError, read_json, write_json
 from fmha.harness.worker.process import describe_exit, run_group
 
 STAMP = "complete"
 OVERLAY = "tree"
+MOST_LAST = 50
+_LAST = "last.json"  # the environment that a recipe has come to
 NOTE_SECONDS = 3.0  # between two notes of what a setup command says
 SAME_NOTE_SECONDS = 30.0  # the same while it says nothing new
 END_SECONDS = 1.0  # between SIGTERM and SIGKILL for what a set-up has left behind
@@ -87,10 +89,36 @@ def environment(
                 built = True
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(path / STAMP)
+        _remember(home, recipe, path.name)
         _overlay(path / OVERLAY, tree)
         yield Environment(path / "bin" / "python", built)
     finally:
         os.close(lock)
+
+
+def expected(folder: Path, recipe: Recipe) -> Path | None:
+    """The interpreter that the last run with such a recipe had, whatever files this one has: a guess."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        path = folder / "environments" / str(read_json(folder / "environments" / _LAST).get(_asked(recipe)))
+        if path.parent.name == "environments" and _usable(path):
+            return path / "bin" / "python"
+    return None
+
+
+def _remember(home: Path, recipe: Recipe, name: str) -> None:
+    last: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        last = dict(read_json(home / _LAST))
+    if last.get(_asked(recipe)) != name:
+        kept = dict(list(last.items())[-MOST_LAST:])
+        with contextlib.suppress(OSError):  # it is a guess that is missed then
+            write_json(home / _LAST, kept | {_asked(recipe): name}, durable=False)
+
+
+def _asked(recipe: Recipe) -> str:
+    """A digest of what a recipe says without its files."""
+    text = json.dumps([recipe.setup, recipe.files, sorted(recipe.variables.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _locked(lock: int, how: int, why: str, tell: Callable[[str], None]) -> None:

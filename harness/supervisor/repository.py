@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from fmha.harness.supervisor import listing
 from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.rundir import HostError
 from fmha.harness.worker.process import run_group
@@ -124,8 +125,8 @@ class Repository:
             )
 
     def _entries(self, sha: str) -> dict[bytes, trees.Entry]:
-        listing = self._pipe(["ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha)])
-        facts = (entry.partition(b"\t") for entry in listing.split(b"\0") if entry)
+        found = self._listing("ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha))
+        facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.Entry(*_mode_and_blob(words))) for words, _, path in facts)
 
     def _texts(self, entries: trees.Entries) -> dict[bytes, bytes]:
@@ -184,8 +185,8 @@ class Repository:
 
     def blobs(self, sha: str, suffix: str) -> list[tuple[str, str]]:
         """Object id and path of every file of the commit whose name ends so."""
-        listing = self._git("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", _name(sha))
-        entries = (entry.partition("\t") for entry in listing.split("\0") if entry.endswith(suffix))
+        found = self._listing("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", _name(sha))
+        entries = (os.fsdecode(entry).partition("\t") for entry in found if entry.endswith(os.fsencode(suffix)))
         return [(facts.split()[2], path) for facts, _, path in entries]
 
     def approve(self, sha: str) -> None:
@@ -194,11 +195,22 @@ class Repository:
 
     def changed(self, old: str, new: str, paths: Sequence[str]) -> list[str]:
         """Names at `paths` that differ between two commits."""
-        listing = self._git(
+        found = self._listing(
             "diff", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", "-z", "--end-of-options",
             _name(old), _name(new), "--", *paths,
         )  # fmt: skip
-        return [name for name in listing.split("\0") if name]
+        return [os.fsdecode(name) for name in found]
+
+    def _listing(self, *arguments: str) -> list[bytes]:
+        """What git prints with -z, item by item; no more than any commit needs."""
+        command, variables = ["git", *_EXACT, *arguments], self._environment()
+        try:
+            return listing.names_of(command, cwd=self.path, environment=variables, seconds=GIT_SECONDS)
+        except listing.ListingError as error:
+            why = f": {self._reason(error.said)}" if error.said else ""
+            raise HostError(f"git {arguments[0]} {error.what} on the host{why}") from None
+        except FileNotFoundError as error:
+            raise _missing(error) from error
 
     def _git(self, *arguments: str, at: Path | None = None, seconds: float = GIT_SECONDS, own: bool = True) -> str:
         """What git prints. It reads no configuration but ours, or the account's too if not `own`."""

@@ -14,6 +14,7 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,18 +22,22 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
+from fmha.harness import isolate
 from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
-from fmha.harness.supervisor.enclosure import POLICY, enclosed
-from fmha.harness.supervisor.environments import Recipe, environment
+from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed
+from fmha.harness.supervisor.environments import Recipe, environment, expected
+from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
 from fmha.harness.worker.process import describe_exit, has_exited, spawn, terminate_group
 
 HEARTBEAT_SECONDS = 1.0
 TICK_SECONDS = 0.2
+SWITCH_SECONDS = 2e-4  # a thread that reads files would wait for one that computes, each time
 SLACK_SECONDS = 30.0  # the runner enforces the limits itself; this is when it is taken to hang
 LEAVE_SECONDS = 10.0  # for the driver to take a killed process off its GPU
 MAXIMUM_LINE = 64 << 20
+_WALL = "harness/isolate/__init__.py"  # of a judge that has a wall of its own
 _SHOWN = 300
 
 
@@ -43,6 +48,7 @@ class CancelledError(BaseException):
 def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxyType({})) -> None:
     """Carries a run to its final status. `secrets` are variables of the setup command alone."""
     os.environ[processes.MARK] = directory.run
+    sys.setswitchinterval(SWITCH_SECONDS)
     log = EventLog(directory)
     threading.Thread(target=_beat, args=(directory.heartbeat,), daemon=True).start()
     signal.signal(signal.SIGTERM, _cancel)
@@ -85,9 +91,10 @@ class _Run:
         self._limit = 0.0
         self._heard = False  # the runner has said something
         self._isolation = ""  # what isolates it, once that is known
+        self._preloaded: Preloaded | None = None
 
     def perform(self, secrets: Mapping[str, str]) -> None:
-        directory, job = self._directory, self._job
+        job = self._job
         self._expect_gpus()
         variables = {
             **job["env"],
@@ -98,7 +105,14 @@ class _Run:
         for name in [name for name in os.environ if name.startswith("PYTHON")]:
             del os.environ[name]  # of whoever logs in here: a PYTHONHOME would be every interpreter's of the run
         os.environ |= variables | {POLICY: job.get("isolation", "auto")}
+        isolate.foresee(job.get("isolation", "auto"))
         self._state("checkout")
+        with contextlib.ExitStack() as stack:
+            self._preload(self._recipe(variables, secrets), stack)
+            self._perform(variables, secrets)
+
+    def _perform(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+        directory, job = self._directory, self._job
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
         if job.get("beside"):
@@ -122,19 +136,19 @@ class _Run:
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python, found = os.path.expanduser(job["python"]), None
-            if setup := job["environment"]["setup"]:
-                wish = job["environment"]
-                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"], secrets)
+            if (recipe := self._recipe(variables, secrets)) is not None:
                 found = stack.enter_context(
                     environment(directory.folder, recipe, self._judge, directory.log, self._note)
                 )
                 python = str(found.python)
                 if found.built:
                     repository.prove(job.get("judge") or job["sha"], self._judge)
-            bytecode.provide(directory.folder, self._judge, job.get("judge") or job["sha"], Path(python))
-            self._state("build")
+            runner = self._started(python)
+            if runner is None:
+                bytecode.provide(directory.folder, self._judge, self._judges, Path(python))
+                self._state("build")
             try:
-                if not self._follow(self._start(python), stack):
+                if not self._follow(runner or self._start(python), stack):
                     # Many runs may wait here for long, and a runner has loaded a lot: it was sent away, and comes
                     # again.
                     assert self._wait is not None
@@ -152,6 +166,54 @@ class _Run:
                 raise
         return True
 
+    def _recipe(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> Recipe | None:
+        """Of the environment; None where the host's interpreter has everything."""
+        wish = self._job["environment"]
+        files = tuple(wish["files"])
+        return Recipe(wish["setup"], files, variables, wish["seconds"], secrets) if wish["setup"] else None
+
+    def _preload(self, recipe: Recipe | None, stack: contextlib.ExitStack) -> None:
+        """Begins to load the runner beside the checkout, if all that it takes is likely to be there."""
+        job, folder = self._job, self._directory.folder
+        if job.get("isolation", "auto") not in ("auto", "off"):
+            try:
+                isolate.isolation(job["isolation"])
+            except isolate.IsolationError:  # nothing of a commit may run, and whoever starts the runner says so
+                return
+        named = os.path.expanduser(job["python"])
+        python = expected(folder, recipe) if recipe is not None else Path(shutil.which(named) or named)
+        if python is None:
+            return
+        words, environment = bare(*self._command(str(python) if recipe is not None else named), job)
+
+        def known() -> bytecode.Kept | None:
+            kept = bytecode.known(folder, self._judges, python, wanted)
+            # An older one is enclosed as a whole.
+            return kept if kept is not None and any(path == _WALL for _, path in kept.sources) else None
+
+        self._preloaded = Preloaded(words, environment, self._judge, self._directory.log, known)
+        stack.callback(self._preloaded.close)
+
+    def _started(self, python: str) -> subprocess.Popen[bytes] | None:
+        """The runner that was begun beside the checkout, if it is the right one and lives."""
+        begun, self._preloaded = self._preloaded, None
+        if begun is None:
+            return None
+        inside = self._enclosed(*self._command(python))
+        self._order()
+        runner = begun.go(inside.command, inside.environment)
+        if runner is None:
+            begun.close()
+            return None
+        self._state("build")
+        bytecode.provide(self._directory.folder, self._judge, self._judges, Path(python))  # its workers are to come
+        return runner
+
+    @property
+    def _judges(self) -> str:
+        """The commit whose code decides."""
+        return str(self._job.get("judge") or self._job["sha"])
+
     @property
     def _judge(self) -> Path:
         """Whose code decides: the judged commit's own unless the job names another."""
@@ -163,17 +225,11 @@ class _Run:
             gpus.choose(self._rules())
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
-        directory, job = self._directory, self._job
-        write_json(directory.path / "work.json", job["work"] | {"tree": str(directory.tree)}, durable=False)
+        directory = self._directory
         if not (self._judge / "fmha" / "__init__.py").is_file():
             raise HostError("the judge's commit is of before fmha was one package", "name a later one with --judge")
-        command = [python, "-m", "fmha.harness.stages.hosted", str(directory.path)]
-        settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
-        inside = enclosed(command, directory, self._judge, job, settings)
-        if not self._isolation:
-            self._isolation = inside.mechanism
-            self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
-            self._note(inside.missing or f"isolated by {inside.mechanism}")
+        inside = self._enclosed(*self._command(python))
+        self._order()
         with directory.log.open("ab") as log:
             try:
                 return spawn(
@@ -182,6 +238,25 @@ class _Run:
                 )  # fmt: skip
             except OSError as error:
                 raise HostError(f"{python} cannot be started: {error.strerror}", "correct python") from error
+
+    def _order(self) -> None:
+        """Writes what the runner is to do."""
+        work = self._job["work"] | {"tree": str(self._directory.tree), "isolation": self._isolation}
+        write_json(self._directory.path / "work.json", work, durable=False)
+
+    def _command(self, python: str) -> tuple[list[str], dict[str, str]]:
+        """What starts the runner, and the variables that it gets besides the job's."""
+        settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+        return [python, "-m", MODULE, str(self._directory.path)], settings
+
+    def _enclosed(self, command: list[str], settings: dict[str, str]) -> Enclosed:
+        """What starts it as the job's `isolation` says, which the log has once."""
+        inside = enclosed(command, self._directory, self._judge, self._job, settings)
+        if not self._isolation:
+            self._isolation = inside.mechanism
+            self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
+            self._note(inside.missing or f"isolated by {inside.mechanism}")
+        return inside
 
     def _follow(self, runner: subprocess.Popen[bytes], stack: contextlib.ExitStack) -> bool:
         """Carries the runner's lines into the log until it has said its last; False when it has to wait for a GPU.

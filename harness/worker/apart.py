@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fmha.harness.contract.codec import decode, encode
 from fmha.harness.contract.device import (
@@ -26,12 +26,14 @@ from fmha.harness.contract.device import (
 from fmha.harness.contract.protocol import Cell, Variant
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.kernel_side import recipe
-from fmha.harness.kernel_side.launch import Call, launch_attention, sum_of
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.enclosed import outside, refused
 from fmha.harness.worker.planner import KernelSideError, Planner, choice_of
 
-Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
+if TYPE_CHECKING:  # who plans a run does not launch
+    from fmha.harness.kernel_side.launch import Call
+
+Launcher = Callable[[Device, LoadedModule, Variant, "Call", Mapping[str, int]], LaunchReport]
 MOST_LAUNCHES = 64  # of one call: a commit that asks on and on is stopped
 
 
@@ -64,6 +66,8 @@ class OwnSide:
     def launch(
         self, device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
     ) -> LaunchReport:
+        from fmha.harness.kernel_side.launch import launch_attention
+
         return launch_attention(device, module, variant, call, addresses)
 
     def close(self) -> None: ...
@@ -105,6 +109,8 @@ class KernelSide:
         self, device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
     ) -> LaunchReport:
         """Does what the commit's launcher asks for. The report is of the launches that were made here."""
+        from fmha.harness.kernel_side.launch import sum_of
+
         request = {
             "ask": "launch",
             "variant": variant.name,

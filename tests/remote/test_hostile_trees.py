@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.errors import UserError
+from fmha.harness.hosts import sync
+from fmha.harness.stages.laid_out import laid_out
+from fmha.harness.supervisor.listing import MOST_BYTES
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError
 from tests.harness.support import git
@@ -165,3 +169,44 @@ def test_a_file_that_is_not_written_whole_is_told_as_that(place: tuple[Repositor
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "tree" / "large").stat().st_size == 65_536
+
+
+def bomb(root: Path, levels: int) -> str:
+    """A commit of a few objects with ten to the power of `levels` files."""
+    below = made(root, "blob", b"x")
+    mode = FILE
+    for _ in range(levels):
+        names = (b"%s %d\0%s" % (mode.encode(), name, bytes.fromhex(below)) for name in range(10))
+        below, mode = made(root, "tree", b"".join(names)), FOLDER
+    command = ["git", "commit-tree", "-m", "bomb", below]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, env=os.environ | WHO, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("look", ["the host's worktree", "the host's modules", "before it is sent", "a judge's files"])
+def test_a_tree_without_end_is_not_listed_to_its_end(
+    look: str, place: tuple[Repository, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """10^12 files in fourteen objects: git is ended where it says too much, and nobody keeps what it said."""
+    repository, source, _ = place
+    monkeypatch.setenv("FMHA_CACHE", str(tmp_path / "cache"))
+    sha = bomb(source, 12)
+    shutil.copytree(source / ".git" / "objects", repository.path / "objects", dirs_exist_ok=True)
+    looks = {
+        "the host's worktree": lambda: repository.check_out(sha, tmp_path / "tree"),
+        "the host's modules": lambda: repository.blobs(sha, ".py"),
+        "before it is sent": lambda: sync.check(source, sha),
+        "a judge's files": lambda: laid_out(source, sha, "judge"),
+    }
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((HostError, UserError), match="more than 200000 files and folders"):
+        looks[look]()
+    assert not (tmp_path / "tree").exists()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (MOST_BYTES >> 10) * 3
+
+
+def test_as_many_files_as_a_commit_may_have_are_listed(place: tuple[Repository, Path, Path]):
+    repository, source, _ = place
+    sha = bomb(source, 5)
+    shutil.copytree(source / ".git" / "objects", repository.path / "objects", dirs_exist_ok=True)
+    assert len(repository.blobs(sha, "")) == 10**5

@@ -18,7 +18,7 @@ from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.read import repeatable
 from fmha.harness.worker.compilers.sources import hash_sources
-from fmha.harness.worker.compilers.toolchain import toolchain
+from fmha.harness.worker.compilers.toolchain import said_by, toolchain
 from tests.integration.test_own_kernels import fmha, repository_with
 
 pytestmark = pytest.mark.nvcc
@@ -189,7 +189,7 @@ def test_a_file_that_changes_while_it_is_compiled_is_not_taken_for_what_was_read
 @pytest.mark.parametrize("updated", ["wrapper", "program"])
 def test_an_updated_compiler_of_the_same_version_builds_anew(tree, tmp_path, monkeypatch, updated):
     real = find_nvcc()
-    kit = next(path for path in toolchain(real, Hashes(tmp_path)).roots if (path / "bin" / "ptxas").is_file())
+    kit = next(path for path in toolchain(real, said_by(real), Hashes(tmp_path)).roots if (path / "bin" / "ptxas").is_file())
     mine = tmp_path / "kit"
     (mine / "bin").mkdir(parents=True)
     for path in kit.iterdir():

@@ -15,7 +15,7 @@ from fmha.harness.config import Limits
 from fmha.harness.contract.device import LaunchConfig, LaunchReport
 from fmha.harness.contract.protocol import Beside, BuildResult, Variant
 from fmha.harness.judge.case import Field, case_of
-from fmha.harness.stages.hosted import _beside
+from fmha.harness.stages.runner import _beside
 from fmha.harness.worker.subjects.declared import Declared
 from fmha.harness.worker.timing import ROUNDS, UntimedError
 from tests.worker.adapters import TWICE, adapter_of

@@ -29,13 +29,13 @@ from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import inputs_of
-from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc
+from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
-from fmha.harness.worker.compilers.toolchain import toolchain
+from fmha.harness.worker.compilers.toolchain import found_compiler, toolchain
 
 MOST_NAMED = 3  # of the variants that are still to be built
 RECIPE = 4  # part of the cache key: raise it when the steps below change
@@ -63,13 +63,13 @@ def build_variants(
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
-    nvcc = find_nvcc()
+    nvcc, said = found_compiler()
     folder = own_folder(cache_dir, root)
     hashes = Hashes(folder)
     task = Task(
         root,
         folder,
-        toolchain(nvcc, hashes),
+        toolchain(nvcc, said, hashes),
         hashes,
         {variant.sources: hash_sources(root, variant.sources) for variant in variants},
         flags_of or _own_flags,

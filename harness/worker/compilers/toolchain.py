@@ -13,13 +13,17 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from fmha.harness.worker.ahead import Ahead
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError
+from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError, find_nvcc
 from fmha.harness.worker.process import run_group
 
 _SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _HOST = re.compile(r"^#\$ (\S+) .*-E .*$", re.MULTILINE)
 _TOOLS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "bin2c")
+
+
+_AHEAD: list[Ahead[tuple[Nvcc, str]]] = []  # who has begun to ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,33 @@ class Toolchain:
     roots: tuple[Path, ...]  # files and folders that hold them
 
 
-def toolchain(nvcc: Nvcc, hashes: Hashes) -> Toolchain:
-    """What `nvcc` says that it would start. Of one that does not say it, its own file alone is known."""
+def foresee() -> None:
+    """Begins to ask for the compiler, beside whatever this process does meanwhile."""
+    if not _AHEAD:
+        _AHEAD.append(Ahead(_asked))
+
+
+def found_compiler() -> tuple[Nvcc, str]:
+    """The nvcc to build with, and what it says that it would start. Raises NvccError."""
+    return _AHEAD[0]() if _AHEAD else _asked()
+
+
+def _asked() -> tuple[Nvcc, str]:
+    nvcc = find_nvcc()
+    return nvcc, said_by(nvcc)
+
+
+def said_by(nvcc: Nvcc) -> str:
+    """What `nvcc` says that it would start."""
     asked = [str(nvcc.path), "--dryrun", "-E", "-x", "cu", "/dev/null"]
     answer = run_group(asked, cwd=Path("/"), limit_seconds=QUERY_SECONDS, env=os.environ | {"LC_ALL": "C"})
     if answer.timed_out:
         raise NvccError(f"does not answer --dryrun in {QUERY_SECONDS:.0f} s", where=str(nvcc.path))
-    said = answer.output
+    return answer.output
+
+
+def toolchain(nvcc: Nvcc, said: str, hashes: Hashes) -> Toolchain:
+    """The toolchain of an nvcc that says that. Of one that does not say what it starts, its own file alone is known."""
     settings = dict(_SETTING.findall(said))
     programs = [nvcc.path.absolute(), nvcc.path.resolve()]
     roots = [nvcc.path.absolute(), nvcc.path.resolve()]

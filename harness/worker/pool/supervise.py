@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fmha.harness import isolate
 from fmha.harness.contract.codec import CodecError, event_from_line, write_job
 from fmha.harness.contract.protocol import Event, Job
 from fmha.harness.errors import InfrastructureError
@@ -245,7 +246,8 @@ class _Worker:
         command += [str(job_path), "--parent", str(os.getpid()), "--handed"]
         with self.stderr_path.open("wb") as stderr:
             # A configuration's matrices are small: BLAS's threads would spend twice the processor time on waiting.
-            env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | dict(env)
+            threads = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            env = os.environ | threads | isolate.handed_on() | dict(env)
             self._process = spawn(
                 command, cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
             )
