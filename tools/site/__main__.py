@@ -26,7 +26,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 PARTS = {"use": "Use", "understand": "Understand", "reference": "Look up", "journal": "Journal"}
-LINK = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+# What a part of the navigation begins with; its other pages follow by name.
+FIRST = ("use/tutorial.md", "use/kernels.md", "use/scripts.md", "use/programs.md", "understand/architecture.md")
+LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 WIDTH = {"terminal_width": 100, "max_content_width": 100}  # of the help of a command
 
 
@@ -56,14 +58,14 @@ def write_pages(source: Path) -> None:
 
 def _linked(link: re.Match[str], origin: str, page: str, pages: set[str]) -> str:
     """A link of the file `origin` in the page that it becomes. What only a checkout has is named, and no link."""
-    words, target, anchor = link[1], link[2], link[3] or ""
+    picture, words, target, anchor = link[1], link[2], link[3], link[4] or ""
     if "://" in target:
         return link[0]
     there = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
     inside = BESIDE.get(there, there.removeprefix("docs/"))
-    if inside not in pages and (ROOT / there).exists():
+    if inside not in pages and not picture and (ROOT / there).exists():
         return words
-    return f"[{words}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{anchor})"
+    return f"{picture}[{words}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{anchor})"
 
 
 def _contents(page: str, pages: set[str]) -> str:
@@ -72,10 +74,14 @@ def _contents(page: str, pages: set[str]) -> str:
         return ""
     text = ""
     for part, title in PARTS.items():
-        names = sorted(name for name in pages if name.startswith(f"{part}/"))
+        names = sorted((name for name in pages if name.startswith(f"{part}/")), key=_place)
         text += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(names) + "\n```\n"
     rest = sorted(name for name in pages if "/" not in name and name != page)
     return text + "\n```{toctree}\n:hidden:\n:caption: More\n\n" + "\n".join(rest) + "\n```\n"
+
+
+def _place(page: str) -> tuple[int, str]:
+    return FIRST.index(page) if page in FIRST else len(FIRST), page
 
 
 def _commands() -> Iterator[str]:
