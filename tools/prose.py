@@ -93,7 +93,7 @@ def glossary(text: str) -> frozenset[str]:
 
 def _width(line: str) -> int:
     """Of what can be broken: a long link or piece of code stands on a line by itself."""
-    return 0 if len(line.split()) <= 1 or _KEPT.fullmatch(line.strip(" -.,;:()")) else len(line)
+    return 0 if len(line.split()) <= 1 or _KEPT.fullmatch(line.strip(" -.,;:")) else len(line)
 
 
 def wrap(text: str) -> str:
