@@ -49,7 +49,6 @@ UNREVISED: frozenset[str] = frozenset(
         "docs/use/emulator.md",
         "docs/use/matrix.md",
         "docs/use/peers.md",
-        "docs/use/remote.md",
         "docs/use/scripts.md",
         "docs/use/see.md",
         "docs/use/trends.md",
