@@ -43,10 +43,10 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
     indented = False
     for number, line in enumerate(text.split("\n"), 1):
         if until:
-            until = "" if line.startswith(until) else until
+            until = "" if line.lstrip().startswith(until) else until
             yield number, ""
-        elif line.startswith(("```", "<!--")):
-            until = "```" if line.startswith("```") else "<!-- end -->"
+        elif line.lstrip().startswith("```") or line.startswith("<!--"):
+            until = "<!-- end -->" if line.startswith("<!--") else "```"
             until = "" if line.startswith("<!-- end") else until
             yield number, ""
         elif line.startswith(("|", "#", "![")) or (line.startswith("    ") and not indented):
