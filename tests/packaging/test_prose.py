@@ -37,18 +37,14 @@ UNREVISED: frozenset[str] = frozenset(
         "docs/understand/blackwell.md",
         "docs/understand/kernel.md",
         "docs/understand/kubernetes.md",
-        "docs/understand/numbers.md",
         "docs/understand/one-loop.md",
         "docs/understand/recipes.md",
         "docs/understand/remote-runs.md",
         "docs/understand/semantics.md",
         "docs/understand/timing.md",
-        "docs/use/builds.md",
         "docs/use/emulator.md",
-        "docs/use/peers.md",
         "docs/use/scripts.md",
         "docs/use/see.md",
-        "docs/use/trends.md",
     }
 )
 
