@@ -39,7 +39,6 @@ UNREVISED: frozenset[str] = frozenset(
         "docs/understand/recipes.md",
         "docs/understand/remote-runs.md",
         "docs/understand/timing.md",
-        "docs/use/scripts.md",
         "docs/use/see.md",
     }
 )
