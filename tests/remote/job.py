@@ -177,6 +177,13 @@ class Job:
         (job,) = (job for job in yaml.load(text, yaml.BaseLoader)["jobs"].values() if "self-hosted" in job["runs-on"])
         return [step for step in job["steps"] if "run" in step and step["name"] != "Install"]
 
+    def summary(self) -> str:
+        """The page of the steps of this job, which the next one begins anew."""
+        path = Path(self.environment["GITHUB_STEP_SUMMARY"])
+        text = path.read_text()
+        path.write_text("")
+        return text
+
     def secrets(self) -> tuple[str, ...]:
         """What is to be seen nowhere: parts of the keys and tokens of the runner and the host."""
         return (*self.traps.secrets.values(), *_TOKENS)
