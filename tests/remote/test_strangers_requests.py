@@ -41,7 +41,7 @@ class Request:
     code: int = ExitCode.GATE_FAILED
     inside: tuple[str, ...] = ()
     message: str = "Faster"
-    regress: str | None = None  # what is said under regress.yml, where that is something else
+    regress: tuple[str, int] | None = None  # words and code under regress.yml, where they are others
     force: tuple[str, ...] = ()
 
 
@@ -308,7 +308,9 @@ REQUESTS = {
     "a verdict of its own": Request(a_verdict_of_its_own, "judge changed: ", force=("results",)),
     "a launcher": Request(a_launcher, inside=("launcher",)),
     "answers of its own": Request(answers_of_its_own, "in a way that the judge cannot use"),
-    "nothing to run": Request(nothing_to_run, "nothing to run", ExitCode.INCOMPLETE),
+    "nothing to run": Request(
+        nothing_to_run, "nothing to run", ExitCode.INCOMPLETE, regress=("2 vanished", ExitCode.GATE_FAILED)
+    ),
 }  # fmt: skip
 
 
@@ -337,9 +339,10 @@ def test_so_it_is_under_regress(job: Job, name: str) -> None:
 def _red_and_untouched(job: Job, request: Request, workflow: str, step: str) -> None:
     sha = job.requested(lambda root: request.change(job, root), request.message, request.force)
     seen = job.carried_out(sha, workflow)
-    words = request.words if workflow == "evidence" or request.regress is None else request.regress
+    other = request.regress if workflow == "regress" else None
+    words, code = other or (request.words, request.code)
     assert job.traps.sprung() == []
-    assert seen.codes[step] == request.code, seen.said
+    assert seen.codes[step] == code, seen.said
     assert words in seen.said
     assert "Traceback" not in seen.said
     assert "internal error" not in seen.said
