@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.supervisor import preload
 from fmha.harness.supervisor.bytecode import Kept
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
 from fmha.harness.worker.process import has_exited
@@ -38,8 +39,8 @@ def kept(folder: Path, sources: Mapping[str, str] = MODULES) -> Kept:
     return Kept("tag", list(zip(data, sources, strict=True)), data)
 
 
-def begun(folder: Path, known: Kept | None) -> Preloaded:
-    command = ["/bin/sh", "-c", 'exec "$@" --parent "$PPID"', "sh", sys.executable, "-m", MODULE, "the-run"]
+def begun(folder: Path, known: Kept | None, python: str = sys.executable) -> Preloaded:
+    command = ["/bin/sh", "-c", 'exec "$@" --parent "$PPID"', "sh", python, "-m", MODULE, "the-run"]
     return Preloaded(command, {"PATH": "/usr/bin:/bin"}, folder / "tree", folder / "log", lambda: known)
 
 
@@ -88,6 +89,20 @@ def test_another_one_than_is_wanted_is_ended_and_has_done_nothing(tmp_path: Path
     preloaded.close()
     assert has_exited(process)
     assert not (tmp_path / "fmha.harness.kernel_side.launch").exists()
+
+
+def test_an_interpreter_that_takes_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its modules are more than a pipe holds."""
+    monkeypatch.setattr(preload, "TAKE_SECONDS", 0.2)
+    many = {**MODULES, "harness/stages/large.py": f"TEXT = {'x' * (1 << 18)!r}\n"}
+    (tmp_path / "python").write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    (tmp_path / "python").chmod(0o755)
+    preloaded = begun(tmp_path, kept(tmp_path, many), str(tmp_path / "python"))
+    assert preloaded.go(preloaded._command, preloaded._environment) is None
+    process = preloaded._process
+    assert process is not None
+    preloaded.close()
+    assert has_exited(process)
 
 
 def test_where_nothing_is_known_there_is_none(tmp_path: Path):
