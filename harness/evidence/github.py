@@ -90,7 +90,7 @@ def _property(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text from a run as text: no table, no HTML, no link comes of it."""
+    """Text from a run as text: no table, no HTML, no link comes of it, and nothing that does not print."""
     for char in "\\`*_{}[]<>()#+!|@~&$":
         text = text.replace(char, f"\\{char}" if char not in "<&@" else f"&#{ord(char)};")
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmha.harness.errors import UserError
-from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
-from fmha.harness.judge.configuration import OURS
 
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix
+    from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
     from fmha.harness.worker.apart import Declares
 
 __all__ = ["Host", "HostFacts", "Machine", "Order", "declared_by", "open_host", "settings_for"]
+
+
+_BASE = ("Host", "HostFacts", "Machine", "Order")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _BASE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.base"), name)
+    return value
 
 
 def settings_for(name: str, matrix: Matrix) -> HostSettings:
@@ -29,6 +39,7 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
     settings = settings_for(name, matrix)
     if settings.remote is not None:
         from fmha.harness.hosts.remote import RemoteHost
+        from fmha.harness.judge.configuration import OURS
 
         return RemoteHost(settings, root, declared_by(matrix), own=OURS not in matrix.kernels)
     from fmha.harness.hosts.emulator import EmulatorHost

@@ -20,6 +20,7 @@ from fmha.harness.worker.process import spawn, terminate_group
 
 MODULE = "fmha.harness.stages.hosted"
 GO = b"go\n"
+TAKE_SECONDS = 30.0  # for an interpreter to start and take its modules
 # What a runner loads that needs nothing of the worktree; what a judge does not have is passed over.
 _FIRST = (
     "fmha.harness.worker.compilers.toolchain",
@@ -118,15 +119,20 @@ class Preloaded:
     ) -> None:
         self._command, self._environment = list(command), dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed = threading.Event()
         self._beginning = threading.Thread(target=self._begin, args=(tree, log, known), daemon=True)
         self._beginning.start()
 
     def go(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
         """The worktree has been proved, so that the runner may use it; None where it is not what that would start, or
-        has ended."""
-        self._beginning.join()
+        has ended, or has not taken its modules yet."""
+        self._beginning.join(TAKE_SECONDS)
         process = self._process
-        if process is None or (self._command, self._environment) != (list(command), dict(environment)):
+        if (
+            process is None
+            or self._beginning.is_alive()
+            or (self._command, self._environment) != (list(command), dict(environment))
+        ):
             return None
         assert process.stdin is not None
         try:
@@ -139,6 +145,9 @@ class Preloaded:
 
     def close(self) -> None:
         """Ends it, unless it went."""
+        self._closed.set()
+        if self._process is not None:
+            terminate_group(self._process)  # which ends the writing to it as well
         self._beginning.join()
         if self._process is None:
             return
@@ -150,7 +159,7 @@ class Preloaded:
 
     def _begin(self, tree: Path, log: Path, known: Callable[[], Kept | None]) -> None:
         kept = known()
-        if kept is None:
+        if kept is None or self._closed.is_set():
             return
         at = self._command.index(MODULE) - 1
         with contextlib.suppress(OSError), log.open("ab") as file:

@@ -255,7 +255,8 @@ class _Run:
         if not self._isolation:
             self._isolation = inside.mechanism
             self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
-            self._note(inside.missing or f"isolated by {inside.mechanism}")
+            own = "" if self._job.get("judge") else "; the harness is the commit's own, and runs outside"
+            self._note(inside.missing or f"isolated by {inside.mechanism}{own}")
         return inside
 
     def _follow(self, runner: subprocess.Popen[bytes], stack: contextlib.ExitStack) -> bool:

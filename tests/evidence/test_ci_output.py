@@ -95,6 +95,11 @@ def test_a_text_cannot_become_a_command_or_markup(tmp_path: Path) -> None:
     assert "| hd64\\_t1\\_sk128 | hazard |" in summary
 
 
+def test_what_does_not_print_is_in_no_page() -> None:
+    """A compiler repeats what stands in a kernel, and whoever reads the summary in a terminal obeys it."""
+    assert github.markdown("pass -> build-error: \x1b[2J\n\u202ex") == "pass -\\> build-error: \ufffd\\[2J \ufffdx"
+
+
 def test_the_headline_is_what_regress_said(tmp_path: Path) -> None:
     words = "REGRESSED against commit 0123456789ab: 18 hash"
     held = Held(baseline="0" * 40, regressions={"hash": 18}, exit_code=1, words=words)

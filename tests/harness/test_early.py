@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from fmha.harness.config import load
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts import early
+from fmha.harness.hosts.carrier import AHEAD_BYTES, ProcessCarrier
+from fmha.harness.hosts.shipment import preamble
 
 MATRIX = """\
 hosts:
@@ -36,14 +40,15 @@ def project(tmp_path: Path) -> Path:
 )
 def test_the_host_of_the_command_line_is_dialled_once(project: Path, arguments: list[str]):
     early.begin(arguments, project / "kernel")
-    assert early.take("nowhere.invalid", "python3") is None  # another interpreter than was begun with
-    carrier = early.take("nowhere.invalid", "python3.12")
-    assert carrier is not None
-    assert carrier.read(60.0) == b""
+    assert early.take("nowhere.invalid", "python3", early.FOLDER) is None  # another interpreter than was begun with
+    assert early.take("nowhere.invalid", "python3.12", "~/other") is None
+    begun = early.take("nowhere.invalid", "python3.12", early.FOLDER)
+    assert begun is not None
+    assert begun.carrier.read(60.0) == b""
     with pytest.raises(FmhaError, match=r"nowhere\.invalid"):
-        carrier.epitaph()
-    carrier.close()
-    assert early.take("nowhere.invalid", "python3.12") is None
+        begun.carrier.epitaph()
+    begun.carrier.close()
+    assert early.take("nowhere.invalid", "python3.12", early.FOLDER) is None
 
 
 @pytest.mark.parametrize(
@@ -63,11 +68,39 @@ def test_the_host_of_the_command_line_is_dialled_once(project: Path, arguments: 
 )
 def test_nothing_is_begun_without_need(project: Path, arguments: list[str]):
     early.begin(arguments, project)
-    assert early.take("nowhere.invalid", "python3.12") is None
+    assert early.take("nowhere.invalid", "python3.12", early.FOLDER) is None
 
 
 @pytest.mark.parametrize("text", ["hosts: [", "hosts: 7", "[]", ""])
 def test_a_broken_matrix_is_for_others_to_complain_of(project: Path, text: str):
     (project / "matrix.yaml").write_text(text)
     early.begin(["run-matrix", "--host", "gpu"], project)
-    assert early.take("nowhere.invalid", "python3.12") is None
+    assert early.take("nowhere.invalid", "python3.12", early.FOLDER) is None
+
+
+def test_where_matrix_yaml_was_read_before_its_hosts_are_those(
+    project: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With what the whole of it says, one's own settings among it."""
+    monkeypatch.setenv("FMHA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FMHA_HOSTS", str(tmp_path / "own.yaml"))
+    (tmp_path / "own.yaml").write_text("hosts: {mine: {kind: ssh, alias: nowhere.invalid, folder: ~/there}}\n")
+    shutil.copy(repository / "matrix.yaml", project)
+    load(project)
+    early.begin(["ps", "--host", "mine"], project)
+    begun = early.take("nowhere.invalid", "python3", "~/there")
+    assert begun is not None
+    begun.carrier.close()
+    early.begin(["ps", "--host", "emulator"], project)
+    assert early.take("emulator", "python3", early.FOLDER) is None
+
+
+def test_what_goes_ahead_is_sent_before_anybody_reads_it():
+    carrier = ProcessCarrier(["tail", "-f", "/dev/null"], "here")
+    try:
+        assert carrier.offer(preamble(early.FOLDER)) == b""
+        more = bytes(AHEAD_BYTES)
+        assert 0 < len(carrier.offer(more)) < len(more)  # nobody waits for the rest to be taken
+    finally:
+        carrier.kill()
+        carrier.close()

@@ -123,10 +123,10 @@ def test_a_file_that_cannot_be_added_to_stays_as_it_is(project: Path, mine: Path
 def test_the_early_connection_goes_where_ones_own_settings_say(project: Path, mine: Path):
     mine.write_text("hosts: {gpu: {alias: mine.invalid}}")
     early.begin(["ps", "--host", "gpu"], project)
-    assert early.take("shared", "python3") is None
-    carrier = early.take("mine.invalid", "python3")
-    assert carrier is not None
-    carrier.close()
+    assert early.take("shared", "python3", early.FOLDER) is None
+    begun = early.take("mine.invalid", "python3", early.FOLDER)
+    assert begun is not None
+    begun.carrier.close()
 
 
 def test_an_alias_bomb_is_refused(project: Path):

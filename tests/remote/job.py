@@ -1,5 +1,6 @@
-"""The job of `evidence.yml` as a pull request meets it: a runner with secrets and a key that can only run commits, two
-checkouts, a real sshd for the host, and traps that close where code of the request runs outside of a sandbox.
+"""The jobs of `evidence.yml` and `regress.yml` as a pull request meets them: a runner with secrets and a key that can
+only run commits, two checkouts, a real sshd for the host, and traps that close where code of the request runs outside
+of a sandbox.
 
 The job's shell steps are executed as they stand in the base, in checkouts as its actions make them, by a `.venv` of the
 base whose `fmha` is the base's own.
@@ -28,6 +29,7 @@ from tests.remote.conftest import Client
 from tests.remote.server import client_config, key
 
 HOST, SUITE = "b200", "good"
+WORKFLOWS = ("evidence", "regress")
 MARK = "was-here-"  # what a trap's file is named by, and then who was there
 SETUP = "scripts/lent.sh"
 _TOKENS = ("token-of-the-job", "token-of-the-index")
@@ -149,8 +151,8 @@ class Job:
         git(self.fork, "commit", "-q", "--allow-empty", "-m", message)
         return git_text(self.fork, "rev-parse", "HEAD")
 
-    def carried_out(self, sha: str) -> Seen:
-        """The steps `Matrix` and `Report` on that commit of the fork."""
+    def carried_out(self, sha: str, workflow: str = "evidence") -> Seen:
+        """The steps `Matrix` or `Regress`, and `Report`, on that commit of the fork."""
         commit = self.workspace / "commit"
         for path in (commit, self.evidence, self.client.home / "fmha" / "runs"):
             shutil.rmtree(path, ignore_errors=True)
@@ -158,7 +160,7 @@ class Job:
         git(commit, "fetch", "-q", str(self.fork), sha)
         git(commit, "checkout", "-q", "--detach", sha)
         codes, said = {}, ""
-        for step in self.steps():
+        for step in self.steps(workflow):
             command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
             folder = self.workspace / step.get("working-directory", ".")
             done = subprocess.run(
@@ -169,11 +171,18 @@ class Job:
             said += done.stdout
         return Seen(codes, said)
 
-    def steps(self) -> list[dict[str, Any]]:
-        """The shell steps of the base's workflow; `make install` has made what is lent to it."""
-        text = git_text(self.client.root, "show", f"{self.base}:.github/workflows/evidence.yml")
-        (job,) = yaml.load(text, yaml.BaseLoader)["jobs"].values()
+    def steps(self, workflow: str) -> list[dict[str, Any]]:
+        """The shell steps on the self-hosted runner of the base's workflow; `make install` has made what is lent."""
+        text = git_text(self.client.root, "show", f"{self.base}:.github/workflows/{workflow}.yml")
+        (job,) = (job for job in yaml.load(text, yaml.BaseLoader)["jobs"].values() if "self-hosted" in job["runs-on"])
         return [step for step in job["steps"] if "run" in step and step["name"] != "Install"]
+
+    def summary(self) -> str:
+        """The page of the steps of this job, which the next one begins anew."""
+        path = Path(self.environment["GITHUB_STEP_SUMMARY"])
+        text = path.read_text()
+        path.write_text("")
+        return text
 
     def secrets(self) -> tuple[str, ...]:
         """What is to be seen nowhere: parts of the keys and tokens of the runner and the host."""
@@ -233,6 +242,7 @@ def opened(client: Client, repository: Path, folder: Path) -> Iterator[Job]:
         "FMHA_HOST": HOST,
         "FMHA_SUITE": SUITE,
         "FMHA_JUDGE": base,
+        "FMHA_BASE": base,
         "ACTIONS_RUNTIME_TOKEN": _TOKENS[0],
         "PIP_EXTRA_INDEX_URL": f"https://somebody:{_TOKENS[1]}@example.invalid/simple",
     }  # fmt: skip
@@ -249,11 +259,12 @@ def opened(client: Client, repository: Path, folder: Path) -> Iterator[Job]:
 
 
 def _base(client: Client, repository: Path) -> None:
-    """The repository as it is merged into: with the workflow, and a host whose set-up is a script of its own."""
+    """The repository as it is merged into: with the workflows, a baseline, and a host whose set-up is a script of its
+    own."""
     root = client.root
-    workflow = Path(".github", "workflows", "evidence.yml")
-    (root / workflow).parent.mkdir(parents=True)
-    shutil.copy(repository / workflow, root / workflow)
+    for workflow in (Path(".github", "workflows", f"{name}.yml") for name in WORKFLOWS):
+        (root / workflow).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repository / workflow, root / workflow)
     path = root / "matrix.yaml"
     matrix = yaml.safe_load(path.read_text())
     real = matrix["hosts"].pop("real")
@@ -263,7 +274,13 @@ def _base(client: Client, repository: Path) -> None:
     path.write_text(yaml.safe_dump(matrix, sort_keys=False))
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "the base")
-    done = client.run("run-matrix", "--host", HOST, "--suite", SUITE, "-q", "--judge", "own", "--approve-protected")
+    run = ("run-matrix", "--host", HOST, "--suite", SUITE, "-q", "--judge", "own", "--approve-protected")
+    for command in (run, ("baseline", "accept", "latest", "--why", "the first", "-q")):
+        done = client.run(*command)
+        assert done.returncode == 0, done.stderr
+    git(root, "add", "-f", "results/baselines")
+    git(root, "commit", "-q", "-m", "baseline")
+    done = client.run(*run)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,6 +1,6 @@
-"""Pull requests of strangers under evidence.yml's own steps, against a real sshd: none is green with a broken kernel,
-and nothing of one runs on the runner or on the host but in a sandbox. docs/reference/pull-requests.md has what came of
-each.
+"""Pull requests of strangers under the own steps of evidence.yml and regress.yml, against a real sshd: none is green
+with a broken kernel, and nothing of one runs on the runner or on the host but in a sandbox.
+docs/reference/pull-requests.md has what came of each.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Request:
     code: int = ExitCode.GATE_FAILED
     inside: tuple[str, ...] = ()
     message: str = "Faster"
+    regress: tuple[str, int] | None = None  # words and code under regress.yml, where they are others
     force: tuple[str, ...] = ()
 
 
@@ -307,10 +308,13 @@ REQUESTS = {
     "a verdict of its own": Request(a_verdict_of_its_own, "judge changed: ", force=("results",)),
     "a launcher": Request(a_launcher, inside=("launcher",)),
     "answers of its own": Request(answers_of_its_own, "in a way that the judge cannot use"),
-    "nothing to run": Request(nothing_to_run, "nothing to run", ExitCode.INCOMPLETE),
+    "nothing to run": Request(
+        nothing_to_run, "nothing to run", ExitCode.INCOMPLETE, regress=("2 vanished", ExitCode.GATE_FAILED)
+    ),
 }  # fmt: skip
 
 
+REGRESS_BY_DAY = "a harness of its own"
 BY_DAY = ("a judge in the tree", "a host of its own", "a harness of its own", "orders to whoever reads")
 
 
@@ -318,12 +322,28 @@ BY_DAY = ("a judge in the tree", "a host of its own", "a harness of its own", "o
     "name", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in REQUESTS]
 )
 def test_it_is_red_and_touches_nothing(job: Job, name: str) -> None:
-    request = REQUESTS[name]
+    _red_and_untouched(job, REQUESTS[name], "evidence", "Matrix")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == REGRESS_BY_DAY else pytest.mark.nightly) for name in REQUESTS]
+)
+def test_so_it_is_under_regress(job: Job, name: str) -> None:
+    _red_and_untouched(job, REQUESTS[name], "regress", "Regress")
+    comment = job.evidence / "comment.md"
+    text = comment.read_text() if comment.exists() else ""
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "<script>alert" not in text
+
+
+def _red_and_untouched(job: Job, request: Request, workflow: str, step: str) -> None:
     sha = job.requested(lambda root: request.change(job, root), request.message, request.force)
-    seen = job.carried_out(sha)
+    seen = job.carried_out(sha, workflow)
+    other = request.regress if workflow == "regress" else None
+    words, code = other or (request.words, request.code)
     assert job.traps.sprung() == []
-    assert seen.codes["Matrix"] == request.code, seen.said
-    assert request.words in seen.said
+    assert seen.codes[step] == code, seen.said
+    assert words in seen.said
     assert "Traceback" not in seen.said
     assert "internal error" not in seen.said
     everything = seen.said + job.kept()
@@ -338,18 +358,17 @@ def _gives_no_orders(job: Job, said: str) -> None:
         assert line.isprintable() or "\t" in line
         assert "##[" not in line
         assert not line.lstrip().startswith("::") or re.match(r"::error (file=[^,:]*,line=\d+,)?title=[^:]*::", line)
-    summary = Path(job.environment["GITHUB_STEP_SUMMARY"])
     page = job.evidence / "report.html"
-    for text in (summary.read_text(), page.read_text() if page.exists() else ""):
+    for text in (job.summary(), page.read_text() if page.exists() else ""):
         assert "<script>alert" not in text
         assert "\x1b" not in text
-    summary.write_text("")
 
 
-def test_the_base_itself_is_green(job: Job) -> None:
+@pytest.mark.parametrize(("workflow", "step"), [("evidence", "Matrix"), ("regress", "Regress")])
+def test_the_base_itself_is_green(job: Job, workflow: str, step: str) -> None:
     """Or red would prove nothing."""
-    seen = job.carried_out(job.base)
-    assert seen.codes == {"Matrix": ExitCode.PASS, "Report": 0}, seen.said
+    seen = job.carried_out(job.base, workflow)
+    assert seen.codes == {step: ExitCode.PASS, "Report": 0}, seen.said
     assert job.traps.sprung() == []
     assert {"junit.xml", "report.html"} <= {path.name for path in job.evidence.iterdir()}
 

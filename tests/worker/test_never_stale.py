@@ -189,7 +189,8 @@ def test_a_file_that_changes_while_it_is_compiled_is_not_taken_for_what_was_read
 @pytest.mark.parametrize("updated", ["wrapper", "program"])
 def test_an_updated_compiler_of_the_same_version_builds_anew(tree, tmp_path, monkeypatch, updated):
     real = find_nvcc()
-    kit = next(path for path in toolchain(real, said_by(real), Hashes(tmp_path)).roots if (path / "bin" / "ptxas").is_file())
+    roots = toolchain(real, said_by(real), Hashes(tmp_path)).roots
+    kit = next(path for path in roots if (path / "bin" / "ptxas").is_file())
     mine = tmp_path / "kit"
     (mine / "bin").mkdir(parents=True)
     for path in kit.iterdir():
