@@ -47,8 +47,10 @@ _ROOMS = tuple(
         *("judge", "kernel_side", "stages", "supervisor", "worker"),
     )
 )
-# Reads its standard input without a buffer: what comes after GO is the runner's.
-_BOOT = """
+# Reads its standard input without a buffer: what comes after GO is the runner's. Lists of processes show its first line.
+_BOOT = (
+    f"# {MODULE}"
+    + """
 import os, sys
 def exactly(size):
     data = bytearray()
@@ -103,6 +105,7 @@ gc.enable()
 import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
+)
 
 
 class Preloaded:
