@@ -47,7 +47,8 @@ _ROOMS = tuple(
         *("judge", "kernel_side", "stages", "supervisor", "worker"),
     )
 )
-# Reads its standard input without a buffer: what comes after GO is the runner's. Lists of processes show its first line.
+# Reads its standard input without a buffer: what comes after GO is the runner's. A list of processes shows its first
+# line.
 _BOOT = (
     f"# {MODULE}"
     + """
