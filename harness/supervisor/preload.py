@@ -47,11 +47,8 @@ _ROOMS = tuple(
         *("judge", "kernel_side", "stages", "supervisor", "worker"),
     )
 )
-# Reads its standard input without a buffer: what comes after GO is the runner's. A list of processes shows its first
-# line.
-_BOOT = (
-    f"# {MODULE}"
-    + """
+# Reads its standard input without a buffer: what comes after GO is the runner's.
+_BOOT = """
 import os, sys
 def exactly(size):
     data = bytearray()
@@ -63,7 +60,7 @@ def exactly(size):
     return bytes(data)
 import json
 head = json.loads(exactly(int(exactly(12))))
-import gc, importlib, importlib.util, importlib.machinery, marshal
+import _imp, gc, importlib, importlib.util, importlib.machinery, marshal
 gc.disable()
 modules, waiting = {}, [True]
 for name, path, package, size in head["modules"]:
@@ -80,7 +77,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         if fullname.startswith("fmha.harness.kernel_side"):
             wait()
         code = marshal.loads(memoryview(modules[fullname][2])[16:])
-        sys.modules["_imp"]._fix_co_filename(code, self.path)
+        _imp._fix_co_filename(code, self.path)
         return code
 class Finder:
     @staticmethod
@@ -92,7 +89,6 @@ class Finder:
         return importlib.util.spec_from_file_location(
             name, place, loader=Loader(name, place), submodule_search_locations=where)
 sys.meta_path.insert(0, Finder)
-import _imp
 for name in (*head["first"], "fmha.harness.stages.runner"):
     if name in modules:
         try:
@@ -106,7 +102,6 @@ gc.enable()
 import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
-)
 
 
 class Preloaded:
@@ -167,8 +162,9 @@ class Preloaded:
             return
         at = self._command.index(MODULE) - 1
         with contextlib.suppress(OSError), log.open("ab") as file:
+            text = f"# {MODULE}{_BOOT}"  # a list of processes shows how it begins
             self._process = process = spawn(
-                [*self._command[:at], "-c", _BOOT, *self._command[at + 1 :]], cwd=Path("/"), env=self._environment,
+                [*self._command[:at], "-c", text, *self._command[at + 1 :]], cwd=Path("/"), env=self._environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
             modules = [[name, str(tree / path), package, len(data)] for name, path, package, data in kept.modules()]
