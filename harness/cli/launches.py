@@ -12,6 +12,7 @@ import typer
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Scheduled, Which, subject
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
+from fmha.harness.cpp_names import readable
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _lines(item: Listed) -> list[str]:
     shape = f"grid {_by(a.grid)}, block {_by(a.block)}"
     cluster = f", cluster {_by(a.cluster)}" if a.cluster != (1, 1, 1) else ""
     shared = f", {a.shared_bytes} bytes of shared memory" if a.shared_bytes else ""
-    return [f"{item.number:3} {a.entry}: {shape}{cluster}{shared}", f"    ({', '.join(item.arguments)})"]
+    return [f"{item.number:3} {readable(a.entry)}: {shape}{cluster}{shared}", f"    ({', '.join(item.arguments)})"]
 
 
 def _by(size: tuple[int, int, int]) -> str:

@@ -16,6 +16,7 @@ from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which
 from fmha.harness.cli.options import Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.config import load
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.stages.preflight import git_facts, project_of
@@ -186,7 +187,7 @@ def table(rows: list[Row]) -> list[str]:
         )
     for row in rows:
         if len(row.launches) > 1:
-            told = [f"{n} {entry} {us:.1f}" for n, (entry, us) in enumerate(row.launches[:MOST_TOLD], 1)]
+            told = [f"{n} {short(entry)} {us:.1f}" for n, (entry, us) in enumerate(row.launches[:MOST_TOLD], 1)]
             more = len(row.launches) - MOST_TOLD
             parts = ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
             lines.append(f"{row.name}, its launches: {parts} us")

@@ -12,6 +12,7 @@ import typer
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, write_file
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def _run(named: Callable[[], Subject], gpu: str | None, output: Path, svg: Path 
     chosen = named()
     gpu = gpu or chosen.gpu
     time = chosen.time(gpu)
-    entries = [entry for entry, _ in time.timings]
-    place = place_of(chosen.which or "1", entries)
+    place = place_of(chosen.which or "1", [entry for entry, _ in time.timings])
+    entries = [short(entry) for entry, _ in time.timings]
     timeline, sources = modelled.timeline_of(time, place)
     clock = time.architecture.clock_mhz.value
     write_file(output, timeline.document(clock, sources))

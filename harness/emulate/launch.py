@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import struct
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fmha.emulator.device import MMA_SUMS, Around, Schedule
 from fmha.emulator.search import Trial, search
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.config.validation import validated
+from fmha.harness.cpp_names import UnknownNameError, readable, symbol_of
 from fmha.harness.emulate import arrays
 from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
 from fmha.harness.errors import UserError
@@ -194,16 +195,19 @@ def load(ptx: Path) -> emulator.Module:
 
 
 def _entry(module: emulator.Module, launch: LaunchFile, ptx: Path) -> str:
-    """The kernel of this name, or the one whose name it is a part of: those of C++ are long."""
+    """The kernel of this name, as C++ has it or as its symbol; or the one whose symbol it is a part of."""
     wanted = launch.entry or ""
-    if wanted in module.entries:
-        return wanted
+    with suppress(UnknownNameError):
+        if wanted:
+            return symbol_of(wanted, module.entries)
     found = [name for name in module.entries if wanted in name]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"has entries {', '.join(found)}", where=str(ptx), next_step="name one as `entry`")
-    there = ", ".join(module.entries) or "none"
+        raise UserError(
+            f"has entries {', '.join(map(readable, found))}", where=str(ptx), next_step="name one as `entry`"
+        )
+    there = ", ".join(map(readable, module.entries)) or "none"
     raise UserError(f"has no entry {wanted!r}", where=str(ptx), next_step=f"there are {there}")
 
 

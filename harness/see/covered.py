@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fmha.emulator.device import Device, Module
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
 from fmha.harness.see.subject import Subject
 from fmha.harness.worker.pool.lines import Lines
@@ -23,8 +24,8 @@ class Covered:
     def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
         device.watch()
         yield
-        lines = device.coverage(module)[entry]
-        self.ptx[entry] = self.ptx.get(entry, Lines()) | Lines.of(lines.ptx)
+        lines, name = device.coverage(module)[entry], short(entry)
+        self.ptx[name] = self.ptx.get(name, Lines()) | Lines.of(lines.ptx)
         by_file: dict[str, dict[int, bool]] = {}
         for (file, line), done in lines.source.items():
             by_file.setdefault(file, {})[line] = done

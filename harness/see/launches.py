@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from fmha.emulator.device import Buffer, Device, Launched, Module
+from fmha.harness.cpp_names import readable
 from fmha.harness.errors import UserError
 from fmha.harness.see.subject import Subject, place_of
 
@@ -45,6 +46,7 @@ class Listed:
         return {
             "number": self.number,
             "entry": a.entry,
+            "name": readable(a.entry),
             "grid": list(a.grid),
             "block": list(a.block),
             "cluster": list(a.cluster),

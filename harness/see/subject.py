@@ -11,6 +11,7 @@ from typing import Any
 from fmha.emulator.device import Around, Device, Module
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.contract.protocol import BuildResult
+from fmha.harness.cpp_names import readable, short
 from fmha.harness.errors import UserError
 from fmha.harness.see.call_time import CallTime
 
@@ -46,7 +47,7 @@ class Subject:
         if len(one.entries) == 1:
             return ""
         others = "" if self.which else "; --launch N chooses another"
-        return f"launch {place + 1} of {len(one.entries)}, {one.entries[place]}{others}"
+        return f"launch {place + 1} of {len(one.entries)}, {short(one.entries[place])}{others}"
 
     def launches(self, around: Around) -> None:
         """Shows `around` all launches, or the one that is meant. UserError where there is no such launch."""
@@ -60,7 +61,7 @@ class Subject:
 
 def place_of(which: str, entries: list[str]) -> int:
     """The launch that `which` means, from 0. UserError where it means none, or entries that differ."""
-    numbered = ", ".join(f"{number} {entry}" for number, entry in enumerate(entries[:MOST_TOLD], 1))
+    numbered = ", ".join(f"{number} {short(entry)}" for number, entry in enumerate(entries[:MOST_TOLD], 1))
     there = f"there are {numbered}" + (f" and {len(entries) - MOST_TOLD} more" if len(entries) > MOST_TOLD else "")
     if not entries:
         raise UserError("nothing is launched, so there is nothing to look at")
@@ -68,12 +69,17 @@ def place_of(which: str, entries: list[str]) -> int:
         if not 1 <= int(which) <= len(entries):
             raise UserError(f"--launch: there is no launch {which}", next_step=there)
         return int(which) - 1
-    found = [place for place, entry in enumerate(entries) if which in entry]
+    found = [place for place, entry in enumerate(entries) if _holds(entry, which)]
     if not found:
         raise UserError(f"--launch: {which!r} is of no launch", next_step=there)
     if len({entries[place] for place in found}) > 1:
         raise UserError(f"--launch: {which!r} is of several launches", next_step=there)
     return found[0]
+
+
+def _holds(entry: str, which: str) -> bool:
+    """Whether `which` is a part of an entry's name, as its symbol or as C++ has it."""
+    return which in entry or which.replace(" ", "") in readable(entry).replace(" ", "")
 
 
 class _One:
@@ -87,7 +93,7 @@ class _One:
     def __call__(self, device: Device, module: Module, entry: str) -> AbstractContextManager[object]:
         self.entries.append(entry)
         which = self._which
-        fits = len(self.entries) == int(which) if which.isascii() and which.isdigit() else which in entry
+        fits = len(self.entries) == int(which) if which.isascii() and which.isdigit() else _holds(entry, which)
         if not fits or self._taken:
             return nullcontext()
         self._taken = True

@@ -29,7 +29,7 @@ ROWS = tuple(
         "harness.judge",
         "harness.back_off harness.depth harness.git harness.isolate harness.own harness.project",
         "harness.account",
-        "harness.errors harness.examples harness.text harness.triton_ptx",
+        "harness.cpp_names harness.errors harness.examples harness.text harness.triton_ptx",
         "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
         "emulator",
         "emulator.explore",

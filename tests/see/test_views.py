@@ -161,10 +161,14 @@ def test_no_command_is_left_out_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("budget --launch 3 -- ./program 9", "--launch: there is no launch 3; there are 1 _Z5scalePffi, 2 "),
+        ("budget --launch 'add<double>' -- ./program 9", "--launch: 'add<double>' is of no launch; there are 1 scale"),
+        ("budget --launch 3 -- ./program 9", "--launch: there is no launch 3; there are 1 scale, 2 add<float>"),
         ("budget hd64_t1_sk128", "hd64_t1_sk128: no kernel is named so; names begin with one of rmsnorm"),
-        ("budget --launch nosuch -- ./program 9", "--launch: 'nosuch' is of no launch; there are 1 _Z5scalePffi, 2 "),
-        ("budget --launch _Z -- ./program 9", "--launch: '_Z' is of several launches; there are 1 _Z5scalePffi, 2 "),
+        (
+            "budget --launch nosuch -- ./program 9",
+            "--launch: 'nosuch' is of no launch; there are 1 scale, 2 add<float>",
+        ),
+        ("budget --launch _Z -- ./program 9", "--launch: '_Z' is of several launches; there are 1 scale, 2 add<float>"),
         ("budget kernel.ptx", "kernel.ptx: a file of PTX needs its launch; give --launch LAUNCH.yaml"),
         (
             "budget ./program 9",
