@@ -56,7 +56,7 @@ def accept(
         str, typer.Argument(metavar="RUN", help="The run; latest for the newest.", autocompletion=completion.records)
     ],
     why: Annotated[str, typer.Option(help="The reason, kept in the baseline.")],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds the noise comes from.")] = SEEDS,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="How many seeds the noise comes from.")] = SEEDS,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="One of several.  [default: that of the kind of host]")
     ] = None,

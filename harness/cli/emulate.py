@@ -73,10 +73,12 @@ def command(
         typer.Option(metavar="N", min=1, max=100_000, help="Explore N schedules; a program runs again for each."),
     ] = None,
     search: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Search interleavings for one that fails.")
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.0, max=86_400.0, help="Search interleavings for one that fails."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Of the random schedules of a program or a script.")
+        int | None,
+        typer.Option(metavar="N", min=0, max=2**63 - 1, help="Of the random schedules of a program or a script."),
     ] = None,
     mma_sums: Annotated[
         str | None,
