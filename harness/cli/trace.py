@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fmha.harness import account
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, write_file
@@ -40,7 +41,9 @@ def command(
         str | None,
         typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.  [default: b200, or h200 of PTX for sm_90]"),
     ] = None,
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write.  [default: .fmha/trace/ENTRY.json, which git does not see]")
+    ] = None,
     launch: Which = None,
     arch: Arch = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
@@ -49,7 +52,7 @@ def command(
     context.obj.action = partial(_run, lambda: subject(context, kernel, launch, None, arch), gpu, output, svg, json)
 
 
-def _run(named: Callable[[], Subject], gpu: str | None, output: Path, svg: Path | None, json: bool) -> ExitCode:
+def _run(named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
     from fmha.harness.see.subject import place_of
     from fmha.harness.see.timelines import drawn
@@ -62,6 +65,9 @@ def _run(named: Callable[[], Subject], gpu: str | None, output: Path, svg: Path 
     place = place_of(chosen.which or "1", [entry for entry, _ in time.timings])
     entries = [short(entry) for entry, _ in time.timings]
     timeline, sources = modelled.timeline_of(time, place)
+    if output is None:
+        plain = "".join(c if c.isalnum() or c in "_-" else "_" for c in entries[place])
+        output = account.made_in_checkout(home(), "trace") / f"{plain[:100]}.json"
     clock = time.architecture.clock_mhz.value
     write_file(output, timeline.document(clock, sources))
     if svg is not None:
@@ -99,6 +105,13 @@ def _run(named: Callable[[], Subject], gpu: str | None, output: Path, svg: Path 
     for what, micros in free:
         print(f"  {micros:8.1f} us ({micros / whole - 1:+.0%}) {what}")
     return ExitCode.PASS
+
+
+def home() -> Path:
+    """The checkout that we are in; the folder itself outside of one."""
+    from fmha.harness.stages.preflight import checkout_of
+
+    return checkout_of(Path.cwd())
 
 
 def _each(entries: list[str], took: list[float]) -> str:

@@ -89,6 +89,11 @@ def git_root(directory: Path) -> Path:
     return root
 
 
+def checkout_of(directory: Path) -> Path:
+    """The checkout that holds `directory`, or itself outside of one."""
+    return _git_root(directory) or directory
+
+
 def project_of(directory: Path) -> Path:
     """Where the matrix.yaml is by which a name is meant here: the checkout that holds `directory`, or itself where git
     is not used; else fmha's own. No commit is needed: whoever looks reads files as they are."""

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -90,7 +91,7 @@ def line_of(look: str, way: str) -> list[str]:
             return shlex.split("diff-run kernel.ptx kernel.ptx+late --launch launch.yaml")
         word = WAYS[way].removeprefix("-- ")
         return ["diff-run", word, f"{word}+late"]
-    more = {"debug": " --script session.txt", "trace": " --output .fmha/trace.json"}.get(look, "")
+    more = {"debug": " --script session.txt"}.get(look, "")
     return shlex.split(f"{look}{more} {WAYS[way]}")
 
 
@@ -102,7 +103,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert fmha("init", "--example", "rmsnorm", "--arch", "sm_100a", cwd=root).returncode == 0
     shutil.copy(HERE / "early.ptx", root / "kernel.ptx")
     shutil.copy(HERE / "early.yaml", root / "launch.yaml")
-    (root / ".fmha").mkdir(exist_ok=True)
     (root / "script.py").write_text(SCRIPT)
     (root / "session.txt").write_text("step 3\nback\nwhere\nquit\n")
     source = root / "program.cu"
@@ -124,7 +124,6 @@ def cells() -> Iterator[object]:
 @pytest.mark.parametrize(("look", "way"), [*cells()])
 def test_every_command_takes_every_way(folder: Path, tmp_path: Path, look: str, way: str) -> None:
     where = tmp_path if way == "a configuration of ours" else folder  # an empty folder
-    (tmp_path / ".fmha").mkdir()
     shutil.copy(folder / "session.txt", tmp_path)
     done = fmha(*line_of(look, way), cwd=where, env={**os.environ, "FMHA_DEBUG": "0"})
     assert "Traceback" not in done.stderr
@@ -225,6 +224,9 @@ def test_a_configuration_of_ones_own_at_a_commit(folder: Path) -> None:
     (own / "rmsnorm.cu").write_text(source.replace("rsqrtf(", "1.0f + rsqrtf("))
     assert (own / "rmsnorm.cu").read_text() != source
     name = WAYS["a configuration of one's own"]
+    assert fmha("trace", name, cwd=own).stdout.startswith("wrote ")
+    status = subprocess.check_output(["git", "status", "--porcelain"], cwd=own, text=True)
+    assert status == " M rmsnorm.cu\n", "what fmha writes unasked makes no tree differ from its commit"
     done = fmha("diff-run", f"{name}@HEAD", name, cwd=own)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("the first value that differs: ")
