@@ -62,6 +62,8 @@ def fitting(widths: Sequence[int], room: int, gap: int, whole: Collection[int], 
     for at in reversed(soft):
         if excess() > 0 and at:
             found[at] = 0
+    for at in soft:  # what one that is left out has freed
+        found[at] += min(max(0, -excess()), widths[at] - found[at]) if found[at] else 0
     if excess() > 0 and found:
         found[0] = max(1, found[0] - excess())
     return found
