@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,6 +98,22 @@ class Buffer:
     def multimem_address(self) -> int:
         """Where `multimem` instructions reach it: the address of a multicast object whose team is this device."""
         return self.address + MULTIMEM
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch of a device: what it was asked for, and its report once it is over. `params` are all parameters, as the
+    kernel reads them."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    shared_bytes: int
+    params: bytes
+    cooperative: bool
+    programmatic: bool
+    report: Report | None = None
 
 
 class Module:
@@ -240,6 +256,7 @@ class Device:
         self._buffers: dict[int, Buffer] = {}  # by address
         self._observers = 0
         self.launches = 0  # that have begun: the number of the latest
+        self.latest: Launched | None = None  # of those
 
     # Memory
 
@@ -312,6 +329,11 @@ class Device:
         """The buffer that holds an address."""
         held = (b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes)
         return next(held, None)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The memory that is there, by its addresses."""
+        return tuple(self._buffers[address] for address in sorted(self._buffers))
 
     def write(self, address: int, data: NDArray[Any] | Tensor | bytes) -> None:
         """Copies the bytes of an array or a torch tensor. IndexError when they do not fit one allocation."""
@@ -405,6 +427,8 @@ class Device:
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
         self.launches += 1
+        asked = Launched(entry, ctas, threads, clusters, shared_bytes, packed, cooperative, programmatic)
+        self.latest = asked
         shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
         raw = self._machine.run(
             decoded.program,
@@ -427,7 +451,9 @@ class Device:
             findings, printed = below.run(findings, printed)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
         timing = None if shape is None else self._timing(decoded, shape)
-        return Report(apply_waivers(findings, self._waivers), stats, timing, printed)
+        report = Report(apply_waivers(findings, self._waivers), stats, timing, printed)
+        self.latest = replace(asked, report=report)
+        return report
 
     def _below(self, module: Module, entry: str, decoded: Decoded) -> Below | None:
         """The grids that a kernel may launch, of one that uses the device runtime."""
@@ -512,6 +538,10 @@ class Device:
         """The program that a launch of `entry` runs. PtxError for what is not modelled."""
         return self._decode(module, entry)
 
+    def watch(self) -> None:
+        """From now on launches mark the instructions that they execute, for `coverage`."""
+        self._machine.watched = True
+
     def executed(self, module: Module) -> dict[str, bytes]:
         """What this device's launches have executed of each entry of `module`: a byte an instruction, 1 or 0; no bytes
         for an entry that it has not launched, or not watched."""
@@ -563,6 +593,11 @@ class Device:
             if v.initializer:
                 self._machine.write(placed[v.name], _initial_bytes(v, module.parsed, placed))
         return placed
+
+
+Around = Callable[
+    [Device, Module, str], AbstractContextManager[object]
+]  # what somebody who looks on makes for a launch
 
 
 def _no_entry(module: Module, entry: str) -> LaunchError:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         Struct,
         TensorMap,
         from_bf16,
+        from_dtype,
         to_bf16,
+        to_dtype,
     )
 
 __all__ = [
@@ -49,8 +51,10 @@ __all__ = [
     "attention",
     "emulated",
     "from_bf16",
+    "from_dtype",
     "merge",
     "to_bf16",
+    "to_dtype",
 ]
 
 _ATTENTION = ("AttentionResult", "Sparse", "attention", "merge")

@@ -45,6 +45,17 @@ def in_checkout(root: Path, name: str) -> Path:
     return no_link(no_link(root / OWN) / name)
 
 
+def made_in_checkout(root: Path, name: str) -> Path:
+    """The same, made where it is not there. Git sees nothing of `.fmha`, whatever the checkout's own .gitignore says:
+    what is written there makes no tree differ from its commit."""
+    folder = in_checkout(root, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = no_link(no_link(root / OWN) / ".gitignore")
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return folder
+
+
 def no_link(path: Path) -> Path:
     """`path`, unless it is a link. Raises UserError for one."""
     if path.is_symlink():

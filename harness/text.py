@@ -7,6 +7,7 @@ the direction of writing), and a CI system obeys whole lines. Both are shown tex
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 
 # A runner of GitHub or Gitea carries out a line that begins with `::`, and `##[` wherever it stands.
 _COMMAND = re.compile(r"^(\s*)(::)|##\[")
@@ -41,6 +42,39 @@ def escaped_json(document: str) -> str:
     """
     kept = "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in document)
     return kept.replace("##[", r"#\u0023[")
+
+
+def fitting(widths: Sequence[int], room: int, gap: int, whole: Collection[int], least: int = 8) -> list[int]:
+    """The widths at which columns fit into `room` with a gap between them; 0 for one that is left out.
+
+    Those that are not `whole` give way: the widest first, down to `least`, then all of the last ones. At the end the
+    first is cut as far as it has to be.
+    """
+    found = list(widths)
+
+    def excess() -> int:
+        there = [width for width in found if width]
+        return sum(there) + gap * (len(there) - 1) - room
+
+    soft = [at for at in range(len(found)) if at not in whole]
+    while excess() > 0 and any(found[at] > least for at in soft):
+        found[max(soft, key=lambda at: found[at])] -= 1
+    for at in reversed(soft):
+        if excess() > 0 and at:
+            found[at] = 0
+    for at in soft:  # what one that is left out has freed
+        found[at] += min(max(0, -excess()), widths[at] - found[at]) if found[at] else 0
+    if excess() > 0 and found:
+        found[0] = max(1, found[0] - excess())
+    return found
+
+
+def cut(text: str, width: int) -> str:
+    """A cell at most so wide, its middle left out where it is longer: names differ at both ends."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) - (width - 1) // 2
+    return text[:head] + "\u2026" + text[len(text) - (width - 1) // 2 :] if width > 1 else "\u2026"[:width]
 
 
 def _escape(char: str) -> str:

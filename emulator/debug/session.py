@@ -81,12 +81,12 @@ class Break:
     barrier: int = -1
 
 
-class _QuitError(Exception):
-    """The front end has had enough."""
+class _QuitError(BaseException):
+    """The front end has had enough. No error: a script that is debugged does not get to catch it."""
 
 
-class _AgainError(Exception):
-    """Run from the start, up to this place."""
+class _AgainError(BaseException):
+    """Run from the start, up to this place. No error either."""
 
     def __init__(self, launch: int, event: int) -> None:
         self.goal = (launch, event)

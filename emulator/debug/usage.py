@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -33,12 +34,12 @@ ALIKE: Final = 0.9  # warps of one role execute so much of what either executes
 
 class Usage:
     """Looks on at the first launch, for what the functions below tell of its log. `columns` of tensor memory are those
-    that its first CTA allocates. Later launches run unseen."""
+    that its first CTA allocates; threads and dynamic shared memory are what it asks for. Later launches run unseen."""
 
     def __init__(self) -> None:
         self.logs: list[Log] = []
         self.target = ""
-        self.columns = 0
+        self.columns = self.threads = self.shared_bytes = 0
 
     @contextmanager
     def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
@@ -60,6 +61,8 @@ class Usage:
             yield
         if not self.logs:
             self.logs.append(log)
+            assert device.latest is not None
+            self.threads, self.shared_bytes = math.prod(device.latest.block), device.latest.shared_bytes
             self.target = module.target
             log.executed = np.frombuffer(observer.trace, EXECUTED)
 

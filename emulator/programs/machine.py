@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator.decode import Decoded, uses_heap
-from fmha.emulator.device import SHARED_UNASKED, Buffer, Device, LaunchError, Module, Profile, Schedule
+from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
@@ -66,6 +67,7 @@ class Options:
     threads: int = 1
     timing: Keeping | None = None
     timed_as: str | None = None
+    around: Around | None = None  # of somebody who looks on: what each launch runs within
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,19 +375,21 @@ class Machine:
         arguments = [params[p.offset : p.offset + p.nbytes] for p in entry.params]
         self.launching = kernel.shown
         self._launched.add(kernel)
+        look = self.options.around
         try:
-            report = self.device.launch(
-                kernel.module,
-                kernel.entry,
-                grid,
-                block,
-                arguments,
-                shared,
-                cluster,
-                cooperative,
-                programmatic,
-                beside=beside if several else None,
-            )
+            with look(self.device, kernel.module, kernel.entry) if look else nullcontext():
+                report = self.device.launch(
+                    kernel.module,
+                    kernel.entry,
+                    grid,
+                    block,
+                    arguments,
+                    shared,
+                    cluster,
+                    cooperative,
+                    programmatic,
+                    beside=beside if several else None,
+                )
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
         except LaunchError as error:

@@ -118,7 +118,7 @@ class _Server:
     cut: list[str] = field(default_factory=list)
     lines: list[_Line] = field(default_factory=list)
     asked: bool = False
-    failure: Exception | None = None  # of ours: what the program has seen since is no result
+    failure: BaseException | None = None  # of ours: what the program has seen since is no result
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _socket: socket.socket | None = None
     _accepting: threading.Thread | None = None
@@ -165,7 +165,7 @@ class _Server:
     def _serve(self, line: _Line) -> None:
         try:
             serve(line.connection, line.machine.answer)
-        except Exception as error:
+        except BaseException as error:  # an onlooker may want to begin again
             with self._lock:
                 self.failure = self.failure or error
 

@@ -116,9 +116,14 @@ class Timing:
         self.instructions = sum(c["instructions"] for c in clusters)
         self.touched = frozenset(base for c in clusters for base in (*c["read"], *c["written"]))
         asked: dict[int, float] = {}  # bytes that all SMs read, by allocation
+        written: dict[int, float] = {}
         for cluster in clusters:
-            for base, nbytes in cluster["read"].items():
-                asked[base] = asked.get(base, 0) + nbytes * shape.clusters / len(clusters)
+            for what, by_base in (("read", asked), ("written", written)):
+                for base, nbytes in cluster[what].items():
+                    by_base[base] = by_base.get(base, 0) + nbytes * shape.clusters / len(clusters)
+        # What has to move once, by allocation: no more than it holds.
+        self.read = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items()}
+        self.written = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in written.items()}
         total = sum(asked.values()) or 1.0
         self.asked = total  # bytes
         self._together = {} if shape.second is None else recorder.shared_reads(shape.samples[0], shape.second)
@@ -201,6 +206,12 @@ class Timing:
         """Cycles of each cluster along x."""
         at = {ordinal // self.shape.pitch: r.cycles for ordinal, r in replayed.items()}
         return [_between(at, x) for x in range(self.shape.along_x)]
+
+    def product_cycles(self) -> float:
+        """What the tensor cores of the launch are busy for, if all SMs of the GPU had an equal part of it."""
+        replayed = [self.replay(ordinal) for ordinal in self.ordinals]
+        busy = sum(r.busy["tensor"] for r in replayed) / len(replayed) / self.shape.copies(self.architecture)
+        return busy * self.shape.clusters * self.shape.cluster_size / self.architecture.multiprocessors
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""

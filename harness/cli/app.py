@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+
+from fmha.harness.cli.dashes import Dashed
 
 Exits = dict[int, str]
 
@@ -39,6 +41,11 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
             4: "something that a program does is not modelled, or its last launch was cut short",
         },
     ),
+    "launches": ("List the launches of what is named: PTX, entry, grid, arguments; write one for emulate.", DONE),
+    "coverage": (
+        "Say which lines of a kernel its launches have not executed.",
+        DONE | {0: "what was asked for was done, whatever is left out"},
+    ),
     "diag": (
         "Show a kernel's layouts, bank conflicts, barriers and descriptors.",
         DONE | {1: "a descriptor or a tensor map is wrong"},
@@ -64,7 +71,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "publish": ("Write the archive as a site over commits.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
     "roofline": ("What bounds a kernel on a GPU that is not there: modelled time and floors.", DONE),
-    "trace": ("A modelled timeline of one configuration, for Perfetto, and its critical path.", DONE),
+    "trace": ("A modelled timeline of one launch, for Perfetto, and its critical path.", DONE),
     "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
     "hosts": ("List the hosts of matrix.yaml, whether they answer, and who has their GPUs.", ANSWERS),
     "attach": ("Follow a run on a host elsewhere to its verdict.", VERDICT),
@@ -90,9 +97,6 @@ def _tell_exits(exits: Exits, formatter: Any) -> None:
     """As a list, whose lines are filled to the terminal's width and not broken by it."""
     with formatter.section("Exit codes"):
         formatter.write_dl([(str(code), exits[code]) for code in sorted(exits)])
-
-
-DASHES = "fmha.dashes"  # in a context's meta: whether a `--` stood before the arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,7 @@ class _Light:
         return params
 
 
-class _Command(_Light, TyperCommand):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[DASHES] = "--" in args
-        return super().parse_args(ctx, args)
-
+class _Command(_Light, Dashed):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _tell_exits(COMMANDS[str(self.name)][1], formatter)
 

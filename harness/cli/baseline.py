@@ -20,7 +20,7 @@ from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.preflight import home_of
 
 HELP = """The runs that fmha regress holds others against, one for each kind of host.
 
@@ -56,7 +56,7 @@ def accept(
         str, typer.Argument(metavar="RUN", help="The run; latest for the newest.", autocompletion=completion.records)
     ],
     why: Annotated[str, typer.Option(help="The reason, kept in the baseline.")],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds the noise comes from.")] = SEEDS,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="How many seeds the noise comes from.")] = SEEDS,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="One of several.  [default: that of the kind of host]")
     ] = None,
@@ -119,7 +119,7 @@ def _accept(
     if name is not None and not NAME.fullmatch(name):
         raise UserError(f"--name: {name!r} is not made of small letters, digits and hyphens")
     allowances = dict(map(_allowance, allowance))
-    folder, root = archive_folder(results), git_root(Path.cwd())
+    folder, root = archive_folder(results), home_of(Path.cwd())
     found = archive.find(run, folder, root)
     key = key or signature.usual_key(root)
     with progress_for(sys.stderr, quiet, verbose) as progress:
@@ -153,7 +153,7 @@ def _sign(name: str, key: Path | None, results: Path | None, json: bool) -> Exit
     if not path.is_file():
         raise UserError(f"there is no baseline {name}", where=str(path.parent))
     record = archive.read(path)
-    key = key or signature.usual_key(git_root(Path.cwd()))
+    key = key or signature.usual_key(home_of(Path.cwd()))
     if key is None:
         raise UserError("git signs with no SSH key here", next_step="name one with --key")
     signature.sign(path, key)

@@ -31,8 +31,10 @@ def command(
     host: Annotated[
         str | None, typer.Option(help="A host elsewhere; this machine without one.", autocompletion=completion.hosts)
     ] = None,
-    days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
-    gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
+    days: Annotated[float, typer.Option(min=0, max=36_500, help="Remove what is older.")] = 30.0,
+    gigabytes: Annotated[
+        float, typer.Option(min=0, max=1e6, help="Remove the oldest until no more than this is left.")
+    ] = 50.0,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     json: Json = False,
 ) -> None:

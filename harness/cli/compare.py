@@ -71,7 +71,7 @@ def _run(a: str, b: str, changed: bool, exit_code: bool, results: Path | None, j
         say(f"note: {note}")
     shown = [pair for pair in pairs(first, second) if not changed or not _same(pair)]
     if shown:
-        print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2)
+        print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2, whole=("status", "bits"))
     for line in speed_lines(comparison):
         say(line)
     groups = tell(comparison, first.record, second.record)

@@ -7,6 +7,7 @@ checkout, or its matrix.yaml is wrong, there is nothing to offer: completing is 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,9 @@ def _offered(names: Callable[[], Iterable[str]]) -> Complete:
 
 def _matrix() -> Matrix:
     from fmha.harness.config import load
-    from fmha.harness.stages.preflight import git_root
+    from fmha.harness.stages.preflight import project_of
 
-    return load(git_root(Path.cwd()))
+    return load(project_of(Path.cwd()))
 
 
 def _index() -> contextlib.AbstractContextManager[Index]:
@@ -81,6 +82,18 @@ def configurations() -> Iterable[str]:
         return (item.id for suite in matrix.suites.values() for item in suite)
     with _index() as index:
         return index.configurations()
+
+
+def launches(incomplete: str) -> list[str]:
+    """Configurations, and the files that a launch may be named by: PTX, scripts and programs; folders on the way."""
+    folder, slash, last = incomplete.rpartition("/")
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(Path(folder or slash or ".").iterdir()):
+            named = path.suffix in (".ptx", ".cubin", ".py") or (path.is_file() and os.access(path, os.X_OK))
+            if path.name.startswith(last) and not path.name.startswith(".") and (named or path.is_dir()):
+                found.append(f"{folder}{slash}{path.name}{'/' if path.is_dir() else ''}")
+    return [*configurations(incomplete), *found]
 
 
 @_offered

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmha.harness.cli import completion
+from fmha.harness.cli.dashes import Dashed
+from fmha.harness.cli.naming import NAMES, Arch, Kernel, Scheduled, Which, subject
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.errors import ExitCode, UserError
@@ -18,16 +20,16 @@ if TYPE_CHECKING:
     from fmha.harness.see.diagrams import Shown
     from fmha.harness.see.subject import Subject
 
-HELP = """Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
+HELP = f"""Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
 
-KERNEL is a configuration of our kernels, e.g. hd64_t32_sk384, or a file of PTX whose --launch is a YAML file as for
-fmha emulate. docs/use/see.md explains what is printed.
+{NAMES} docs/use/see.md explains what is printed.
 
 \b
 Examples:
   fmha diag tmem hd64_t32_sk384 --svg tmem.svg
   fmha diag smem hd128_t32_sk384_p-smem
   fmha diag barriers kernel.ptx --launch launch.yaml
+  fmha diag smem --launch 2 -- python script.py
   fmha diag descriptor 0x4000404000010000
   fmha diag descriptor --instruction 0x8200490 --kind f16
   fmha diag tensormap map.bin
@@ -35,52 +37,53 @@ Examples:
 """
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-Kernel = Annotated[
-    str,
-    typer.Argument(
-        metavar="KERNEL", help="A configuration, or a file of PTX.", autocompletion=completion.configurations
-    ),
-]
-LaunchFile = Annotated[Path | None, typer.Option("--launch", metavar="LAUNCH", help="The launch of a file of PTX.")]
-Scheduled = Annotated[
-    str | None, typer.Option("--schedule", help="realistic, early, late, random, random:SEED.  [default: the launch's]")
-]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")]
 
 
-@app.command(name="tmem", help="Which row and column of S, P and O is in which lane and column of tensor memory.")
+@app.command(
+    name="tmem", cls=Dashed, help="Which row and column of S, P and O is in which lane and column of tensor memory."
+)
 def tmem(
     context: typer.Context,
-    kernel: Kernel,
-    launch: LaunchFile = None,
+    kernel: Kernel = None,
+    launch: Which = None,
     schedule: Scheduled = None,
+    arch: Arch = None,
     svg: Svg = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_look, "tmem", kernel, launch, schedule, svg, json)
+    context.obj.action = partial(
+        _look, "tmem", lambda: subject(context, kernel, launch, schedule, arch), _words(kernel), svg, json
+    )
 
 
-@app.command(name="smem", help="Layouts in shared memory, in CuTe's notation, and bank conflicts by line.")
+@app.command(name="smem", cls=Dashed, help="Layouts in shared memory, in CuTe's notation, and bank conflicts by line.")
 def smem(
     context: typer.Context,
-    kernel: Kernel,
-    launch: LaunchFile = None,
+    kernel: Kernel = None,
+    launch: Which = None,
     schedule: Scheduled = None,
+    arch: Arch = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_look, "smem", kernel, launch, schedule, None, json)
+    context.obj.action = partial(
+        _look, "smem", lambda: subject(context, kernel, launch, schedule, arch), _words(kernel), None, json
+    )
 
 
-@app.command(name="barriers", help="Who arrives on each mbarrier, who waits, how many phases.")
+@app.command(name="barriers", cls=Dashed, help="Who arrives on each mbarrier, who waits, how many phases.")
 def barriers(
     context: typer.Context,
-    kernel: Kernel,
-    launch: LaunchFile = None,
+    kernel: Kernel = None,
+    launch: Which = None,
     schedule: Scheduled = None,
+    arch: Arch = None,
     svg: Svg = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_look, "barriers", kernel, launch, schedule, svg, json)
+    context.obj.action = partial(
+        _look, "barriers", lambda: subject(context, kernel, launch, schedule, arch), _words(kernel), svg, json
+    )
 
 
 @app.command(name="descriptor", help="A shared-memory or instruction descriptor in words, and what is wrong with it.")
@@ -93,37 +96,30 @@ def descriptor(
     pair: Annotated[bool, typer.Option("--pair", help="It has .cta_group::2.")] = False,
     a_tmem: Annotated[bool, typer.Option("--a-tmem", help="Its A is in tensor memory.")] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="It is a tcgen05.mma.sp.")] = False,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_descriptor, value, is_instruction, kind, ws, pair, a_tmem, sparse)
+    context.obj.action = partial(_descriptor, value, is_instruction, kind, ws, pair, a_tmem, sparse, json)
 
 
 @app.command(name="tensormap", help="A tensor map in words: 128 bytes in a file, as the emulator encodes them.")
 def tensormap(
-    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="The 128 bytes.")]
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The 128 bytes.")],
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_tensormap, file)
+    context.obj.action = partial(_tensormap, file, json)
 
 
 @app.command(name="probe", help="Round trips through tensor memory: what is stored, where it lies, what an MMA reads.")
-def probe(context: typer.Context) -> None:
-    context.obj.action = _probe
+def probe(context: typer.Context, json: Json = False) -> None:
+    context.obj.action = partial(_probe, json)
 
 
-def subject(kernel: str, launch: Path | None, schedule: str | None = None) -> Subject:
-    """The launch that KERNEL, --launch and --schedule name, from the checkout that we are in; a file needs none."""
-    from fmha.harness.see.subject import subject_of  # here: no other command needs the machine
-
-    return subject_of(root_for(launch), kernel, launch, schedule)
+def _words(kernel: list[str] | None) -> str:
+    return shlex.join(kernel or ())
 
 
-def root_for(launch: Path | None) -> Path:
-    """The checkout that configurations are of; the folder we are in where `launch` says that files of PTX are meant."""
-    from fmha.harness.stages.preflight import git_root
-
-    return Path.cwd() if launch else git_root(Path.cwd())
-
-
-def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None, json: bool) -> ExitCode:
+def _look(what: str, named: Callable[[], Subject], kernel: str, svg: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import diagrams
 
     shows: dict[str, Callable[[Subject], Shown]] = {
@@ -131,7 +127,7 @@ def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg
         "smem": diagrams.smem,
         "barriers": diagrams.barriers,
     }
-    shown = shows[what](subject(kernel, launch, schedule))
+    shown = shows[what](named())
     if svg is not None and shown.svg is not None:
         write_file(svg, shown.svg)
     if json:
@@ -145,7 +141,7 @@ def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg
 
 
 def _descriptor(
-    value: str, is_instruction: bool, kind: str, ws: bool, pair: bool, a_tmem: bool, sparse: bool
+    value: str, is_instruction: bool, kind: str, ws: bool, pair: bool, a_tmem: bool, sparse: bool, json: bool
 ) -> ExitCode:
     from fmha.emulator.debug import descriptors
 
@@ -155,7 +151,14 @@ def _descriptor(
         lines, good = descriptors.instruction(_number(value, 32), kind, ws=ws, pair=pair, a_tmem=a_tmem, sparse=sparse)
     else:
         lines, good = descriptors.matrix(_number(value, 64))
-    print("\n".join(lines))
+    return _said("descriptor", value, lines, good, json)
+
+
+def _said(what: str, kernel: str, lines: Sequence[str], good: bool, json: bool) -> ExitCode:
+    if json:
+        print_json("diag", 1, {"what": what, "kernel": kernel, "right": good, "lines": list(lines)})
+    else:
+        print("\n".join(lines))
     return ExitCode.PASS if good else ExitCode.GATE_FAILED
 
 
@@ -170,7 +173,7 @@ def _number(text: str, bits: int) -> int:
     return value
 
 
-def _tensormap(file: Path) -> ExitCode:
+def _tensormap(file: Path, json: bool) -> ExitCode:
     from fmha.emulator.debug import descriptors
     from fmha.emulator.tensormap import NBYTES
 
@@ -180,16 +183,14 @@ def _tensormap(file: Path) -> ExitCode:
         raise UserError(f"cannot be read: {error.strerror}", where=str(file)) from error
     if len(raw) != NBYTES:
         raise UserError(f"a tensor map has {NBYTES} bytes, not {len(raw)}")
-    lines, good = descriptors.tensor_map(raw)
-    print("\n".join(lines))
-    return ExitCode.PASS if good else ExitCode.GATE_FAILED
+    return _said("tensormap", str(file), *descriptors.tensor_map(raw), json)
 
 
-def _probe() -> ExitCode:
+def _probe(json: bool) -> ExitCode:
     from fmha.emulator.debug.probes import round_trips
 
+    lines: list[str] = []
     for trip in round_trips():
-        print(f"{'same' if trip.same else 'DIFFERS'}: {trip.what}")
-        for line in trip.lines:
-            print(f"  {line}")
+        lines += [f"{'same' if trip.same else 'DIFFERS'}: {trip.what}", *(f"  {line}" for line in trip.lines)]
+    _said("probe", "", lines, True, json)
     return ExitCode.PASS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from fmha.harness.cli.app import DASHES
+from fmha.harness.cli import completion
+from fmha.harness.cli.dashes import DASHES
+from fmha.harness.cli.naming import Which
 from fmha.harness.cli.output import write_file
 from fmha.harness.errors import ExitCode, UserError
 
@@ -33,6 +36,9 @@ LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps
 equal; docs/use/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1.
 Without one, the module's kernels and their parameters are listed.
 
+A configuration as fmha run-matrix prints it, of our kernels or of one's own, runs under one schedule; its numbers are
+for run-matrix to judge.
+
 After `--` stands a program that nvcc has built with `-cudart shared` and PTX inside, and its arguments. It finds a GPU,
 B200 or H200; docs/use/programs.md says what of CUDA there is. The exit code is the program's own unless there was a
 hazard, or something was refused.
@@ -44,6 +50,7 @@ with tensors on the CPU; docs/use/scripts.md says what of CUDA it finds there.
 Examples:
   fmha emulate kernel.ptx
   fmha emulate kernel.ptx --launch launch.yaml --schedules 8
+  fmha emulate rmsnorm_rows4_columns256 --schedule late
   fmha emulate -- ./program --size 64
   fmha emulate --search 30 -- ./program --size 64
   fmha emulate --arch sm_90a -- python script.py
@@ -55,19 +62,23 @@ def command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="KERNEL.ptx | -- PROGRAM ...", help="PTX, a binary that holds it, or a program or script."
+            metavar="KERNEL | -- PROGRAM ...",
+            help="PTX, a binary that holds it, a configuration, or a program or script.",
+            autocompletion=completion.launches,
         ),
     ],
-    launch: Annotated[Path | None, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")] = None,
+    launch: Which = None,
     schedules: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, max=100_000, help="Explore N schedules; a program runs again for each."),
     ] = None,
     search: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Search interleavings for one that fails.")
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.0, max=86_400.0, help="Search interleavings for one that fails."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Of the random schedules of a program or a script.")
+        int | None,
+        typer.Option(metavar="N", min=0, max=2**63 - 1, help="Of the random schedules of a program or a script."),
     ] = None,
     mma_sums: Annotated[
         str | None,
@@ -77,7 +88,11 @@ def command(
         str | None, typer.Option(metavar="ARCH", help="Of a program's GPU, or a script's kernels; sm_100a by default.")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late, random or spurious.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of a program's, script's or configuration's launches: realistic, early, late, random or spurious.",
+        ),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
     timing: Annotated[
@@ -91,6 +106,15 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
+    if not context.meta[DASHES] and len(words) == 1 and _is_configuration(words[0], launch):
+        others = {"--schedules": schedules, "--search": search, "--mma-sums": mma_sums, "--trace": trace}
+        others |= {"--seed": seed, "--profile": profile, "--timing": timing, "--arch": arch}
+        for option, given in others.items():
+            if given is not None:
+                step = "fmha trace has times" if option in ("--trace", "--timing") else "fmha run-matrix --case has it"
+                raise UserError(f"{option}: is not of a configuration", where=words[0], next_step=step)
+        context.obj.action = partial(_run_configuration, words[0], launch, schedule, as_json)
+        return
     of_ptx = {"--launch": launch, "--mma-sums": mma_sums, "--trace": trace}
     of_program = {"--arch": arch, "--schedule": schedule, "--seed": seed, "--profile": profile, "--timing": timing}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
@@ -121,7 +145,28 @@ def command(
             for option, wanted in {**of_ptx, "--schedules": schedules, "--search": search}.items():
                 if wanted is not None:
                     raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
-        context.obj.action = partial(_run, Path(words[0]), launch, schedules, search, mma_sums, trace, as_json)
+        context.obj.action = partial(
+            _run, Path(words[0]), Path(launch) if launch else None, schedules, search, mma_sums, trace, as_json
+        )
+
+
+def _is_configuration(word: str, launch: str | None) -> bool:
+    """Whether a word can be a configuration's name, and no file's."""
+    plain = re.fullmatch(r"\w[\w-]*", word) is not None
+    yaml = launch is not None and launch.endswith((".yaml", ".yml"))
+    return plain and not yaml and not Path(word).exists() and _PYTHON.fullmatch(word) is None
+
+
+def _run_configuration(name: str, launch: str | None, schedule: str | None, as_json: bool) -> ExitCode:
+    from fmha.harness.see.emulated import emulated
+    from fmha.harness.see.named import named
+
+    ran = emulated(named((name,), launch, schedule=schedule))
+    if as_json:
+        print(json.dumps(ran.fields(), indent=2))
+    else:
+        print("\n".join(ran.lines()))
+    return ExitCode.PASS if ran.passed else ExitCode.GATE_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +213,10 @@ def _tried(options: Options, schedules: str) -> str:
 def _run_script(words: Sequence[str], options: Options, as_json: bool) -> int:
     from fmha.harness.scripted.emulated import checked
     from fmha.harness.scripted.run import run_script
+    from fmha.harness.scripted.streams import aside
 
-    ran = run_script(words[1:], checked(*options.one))
+    with aside() if as_json else contextlib.nullcontext():
+        ran = run_script(words[1:], checked(*options.one))
     machine = ran.machine
     passed = not ran.failed and not machine.hazards
     if as_json:

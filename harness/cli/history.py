@@ -58,7 +58,9 @@ def command(
         ),
     ],
     host: Annotated[str | None, typer.Option(help="Only runs of this host, or kind of host.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many, the newest.")] = 30,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="Show at most so many, the newest.")
+    ] = 30,
     results: Results = None,
     json: Json = False,
 ) -> None:
@@ -84,7 +86,13 @@ def _run(configuration: str, host: str | None, limit: int, results: Path | None,
         fields = {"configuration": configuration, "total": len(rows), "points": points, "steps": _steps(found, commits)}
         print_json("history", 1, fields)
     else:
-        print_table(COLUMNS, [_cells(row, commits[places[row.run.sha]]) for row in rows[:limit]], Console(), left=4)
+        print_table(
+            COLUMNS,
+            [_cells(row, commits[places[row.run.sha]]) for row in rows[:limit]],
+            Console(),
+            left=4,
+            whole=("status",),
+        )
         if len(rows) > limit:
             say(f"{len(rows) - limit} more; --limit shows them")
         for series in found:

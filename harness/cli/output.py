@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fmha.harness.errors import UserError
 from fmha.harness.judge.numbers import encode_numbers
-from fmha.harness.text import escaped_json, one_line, printable
+from fmha.harness.text import cut, escaped_json, fitting, one_line, printable
 
 if TYPE_CHECKING:
     from fmha.harness.cli.screen import Console
@@ -43,17 +43,28 @@ def write_file(path: Path, text: str) -> None:
         raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console, left: int = 1) -> None:
-    """Aligned columns, the first `left` of them to the left; on a terminal as wide as that is, elsewhere whole."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    console: Console,
+    left: int = 1,
+    whole: Collection[str] = (),
+) -> None:
+    """Aligned columns, the first `left` of them to the left; on a terminal as wide as that is, elsewhere all of them.
+    Where that is too narrow, those that are `whole` are shown as they are, and the others give way."""
     if console.is_terminal:
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
-        for at, name in enumerate(columns):
-            table.add_column(name, justify="left" if at < left else "right", no_wrap=True)
+        natural = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        fixed = {at for at, name in enumerate(columns) if name in whole}
+        widths = fitting(natural, console.width, 2, fixed)
+        kept = [at for at, width in enumerate(widths) if width]
+        for at in kept:
+            table.add_column(cut(columns[at], widths[at]), justify="left" if at < left else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
+            table.add_row(*(Text(cut(printable(row[at]), widths[at])) for at in kept))
         console.print(table)
         return
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]

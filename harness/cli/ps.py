@@ -28,7 +28,7 @@ All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exi
 def command(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Ask this host alone.", autocompletion=completion.hosts)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show no more than so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Show no more than so many, the newest.")] = 50,
     json: Json = False,
 ) -> None:
     context.obj.action = partial(_run, host, limit, json)

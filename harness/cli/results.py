@@ -36,7 +36,7 @@ Examples:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many, the newest.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="Show at most so many, the newest.")]
 
 
 @app.command(name="ls", help="List runs, the newest first.")
@@ -70,9 +70,12 @@ def verify(context: typer.Context, results: Results = None, json: Json = False) 
 @app.command(name="prune", help="Remove or compress old runs; never baselines.")
 def prune_command(
     context: typer.Context,
-    keep: Annotated[int, typer.Option(min=0, help="Leave the newest so many of every host and suite alone.")] = 50,
+    keep: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Leave the newest so many of every host and suite alone.")
+    ] = 50,
     older_than: Annotated[
-        int | None, typer.Option(min=0, metavar="DAYS", help="Leave those alone that are younger than this.")
+        int | None,
+        typer.Option(min=0, max=36_500, metavar="DAYS", help="Leave those alone that are younger than this."),
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="Rewrite as .json.gz in place of removing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
@@ -91,7 +94,7 @@ def _ls(host: str | None, limit: int, results: Path | None, json: bool) -> ExitC
         print_json("results", 1, fields)
     else:
         columns = ("run", "commit", "host", "suite", "seed", "verdict", "passed")
-        print_table(columns, [_cells(row) for row in rows[:limit]], Console(), left=4)
+        print_table(columns, [_cells(row) for row in rows[:limit]], Console(), left=4, whole=("verdict", "passed"))
         if len(rows) > limit:
             say(f"{len(rows) - limit} more; --limit shows them")
     for item in broken:

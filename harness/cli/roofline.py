@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fmha.harness.cli import completion
+from fmha.harness.cli.dashes import DASHES
+from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which
 from fmha.harness.cli.options import Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.config import load
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.stages.preflight import git_facts, home_of
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.stages.preflight import git_facts, project_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.modelled import Row
     from fmha.harness.see.picture import Point
 
-HELP = """Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
+HELP = f"""Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
 core, and the share of the floor that is reached. docs/understand/timing.md says how far the model is to be believed.
 
-CONFIGURATION is a name as `fmha run-matrix` prints it. With --measured, a record of `fmha bench --peer`, its shapes are
-modelled and stand beside what was measured.
+Several configurations and quoted programs may be given. {NAMES}
+
+Of attention the floors are those of the call's own bytes and products. Of anything else they are what its launches
+touch, and what the model gives its products. With --measured, a record of `fmha bench --peer`, its shapes are modelled
+and stand beside what was measured.
 
 \b
 Examples:
@@ -34,16 +40,20 @@ Examples:
   fmha roofline --gpu h200 --measured results/beside-h200.json
   fmha roofline --free hd128_t4096_sk4096_b64_out-bf16
   fmha roofline --suite seed --archive
+  fmha roofline kernel.ptx --launch launch.yaml
+  fmha roofline --gpu h200 -- ./program
 """
 
 
 def command(
     context: typer.Context,
-    configurations: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CONFIGURATION...", show_default=False, autocompletion=completion.configurations),
+    kernel: Kernel = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.  [default: b200, or h200 of PTX for sm_90]"),
     ] = None,
-    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.")] = "b200",
+    launch: Which = None,
+    arch: Arch = None,
     measured: Annotated[Path | None, typer.Option(metavar="RECORD", help="What was measured on that GPU.")] = None,
     suite: Suites = None,
     filters: Filters = None,
@@ -56,16 +66,30 @@ def command(
     json: Json = False,
 ) -> None:
     chosen = suites(suite)
-    if chosen and (configurations or measured):
-        raise UserError("--suite: names what is modelled, as CONFIGURATION and --measured do", next_step="use one")
+    if chosen and (kernel or measured):
+        raise UserError("--suite: names what is modelled, as KERNEL and --measured do", next_step="use one")
+    words = _Words(tuple(kernel or ()), launch, arch, context.meta[DASHES])
     kept = archive_folder(results) if keep else None
-    asked = (configurations or [], gpu, measured, chosen, tuple(filters or ()), kept)
-    context.obj.action = partial(_run, *asked, free, svg, json)
+    context.obj.action = partial(_run, words, gpu, measured, chosen, tuple(filters or ()), kept, free, svg, json)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Words:
+    """What names the launches on the command line."""
+
+    words: tuple[str, ...]
+    launch: str | None
+    arch: str | None
+    command: bool
+
+    def names(self) -> list[tuple[str, ...]]:
+        """The words of each."""
+        return [self.words] if self.command else [(word,) for word in self.words]
 
 
 def _run(
-    names: list[str],
-    gpu: str,
+    words: _Words,
+    gpu: str | None,
     record: Path | None,
     suite: str | None,
     filters: Sequence[str],
@@ -77,37 +101,67 @@ def _run(
     from fmha.harness.see import modelled  # here: no other command needs the machine
 
     times = modelled.measured(record) if record else {}
-    if not (names or times or suite):
-        raise UserError("no configuration", next_step="name one, or give --suite or --measured")
+    if not (words.words or times or suite):
+        raise UserError("nothing is named", next_step="name a configuration, or give --suite or --measured")
+    if gpu is not None:
+        modelled.known_gpu(gpu)
     commit = _clean_commit() if kept else ""
+    names = words.names() or [(name,) for name in times]
     if suite:
-        items, left_out = modelled.of_suite(load(home_of(Path.cwd())), suite, filters, gpu)
+        gpu = gpu or "b200"
+        items, left_out = modelled.of_suite(load(project_of(Path.cwd())), suite, filters, gpu)
+        names = [(item.id,) for item in items]
         for reason, count in left_out.items():
             print(f"{count} left out: {reason}", file=sys.stderr)
-    else:
-        items = modelled.configurations_of(names or list(times), gpu)
-    rows = [
-        modelled.row_of(item, call, time, times.get(item.id), free)
-        for item, call, time in modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
-    ]
+    rows = _rows(words, names, gpu, times, free)
+    gpu = gpu or rows[0].gpu
     if kept:
         from fmha.harness.trends import modelled as trends
 
-        seconds = {row.configuration.id: float(f"{row.modelled_us * 1e-6:.5g}") for row in rows if not row.forced}
-        axes = {row.configuration.id: row.configuration.parameters for row in rows if not row.forced}
+        seconds = {row.name: float(f"{row.modelled_us * 1e-6:.5g}") for row in rows if not row.forced}
+        axes = {row.name: dict(row.parameters) for row in rows if not row.forced}
         found = trends.Times(commit, gpu, trends.model(), modelled.WITHIN[gpu], trends.now(), seconds, axes)
         path = trends.keep(kept, found)
         print(f"kept {len(seconds)} modelled times: {path}", file=sys.stderr)
     if svg is not None:
         from fmha.harness.see.picture import roofline
 
-        write_file(svg, roofline(f"Attention on {gpu.upper()}", *_roofs(rows[0]), [_point(row) for row in rows]))
+        drawn = [row for row in rows if row.flop is not None]
+        if not drawn:
+            what = "--svg: its axes are a call's bytes and products, and of nothing here is said how many it makes"
+            raise UserError(what, next_step="name a configuration of attention")
+        write_file(svg, roofline(f"Attention on {gpu.upper()}", *_roofs(drawn[0]), [_point(row) for row in drawn]))
         print(f"wrote {svg}", file=sys.stderr)
     if json:
         print_json("roofline", 1, {"gpu": gpu, "rows": [_plain(row) for row in rows]})
     else:
         print("\n".join(table(rows)))
     return ExitCode.PASS
+
+
+def _rows(
+    words: _Words, names: list[tuple[str, ...]], gpu: str | None, times: Mapping[str, float], free: bool
+) -> list[Row]:
+    """In the order of the names. Kernels of ours are built all at once, and the rest by itself."""
+    from fmha.harness.see import modelled
+    from fmha.harness.see.configurations import is_ours
+    from fmha.harness.see.named import named
+
+    rows: dict[tuple[str, ...], Row] = {}
+    ours = [parse_id(name[0]) for name in names if len(name) == 1 and not words.command and is_ours(name[0])]
+    say = partial(print, file=sys.stderr)
+    if ours:
+        root = project_of(Path.cwd())
+        for item, call, time in modelled.modelled(root, ours, gpu or "b200", say):
+            only = modelled.only(time, words.launch)
+            row = modelled.row_of(item, call, time, times.get(item.id), free)
+            rows[item.id,] = row if only is time else modelled.row_of_launches(item.id, only, free)
+    for name in names:
+        if name not in rows:
+            found = named(name, words.launch, command=words.command, arch=words.arch)
+            time = modelled.only(found.time(gpu or found.gpu), found.which)
+            rows[name] = modelled.row_of_launches(found.name, time, free)
+    return [rows[name] for name in names]
 
 
 def _clean_commit() -> str:
@@ -121,24 +175,26 @@ def _clean_commit() -> str:
 
 def table(rows: list[Row]) -> list[str]:
     """A line a configuration."""
-    width = max(len("configuration"), *(len(row.configuration.id) for row in rows))
-    lines = [
-        f"{'configuration':{width}}  splits  modelled us  bound    memory us  product us  of floor  measured us  error"
-    ]
+    from fmha.harness.see.subject import MOST_TOLD
+
+    width = max(len("kernel"), *(len(row.name) for row in rows))
+    lines = [f"{'kernel':{width}}  splits  modelled us  bound    memory us  product us  of floor  measured us  error"]
     for row in rows:
         beside = "" if row.measured_us is None else f"  {row.measured_us:11.1f}  {row.error:+5.0%}"
         lines.append(
-            f"{row.configuration.id:{width}}  {row.splits:6}  {row.modelled_us:11.1f}  {row.bound:7}  "
+            f"{row.name:{width}}  {row.splits or '-':>6}  {row.modelled_us:11.1f}  {row.bound:7}  "
             f"{row.memory_floor_us:9.1f}  {row.product_floor_us:10.1f}  {row.floor_us / row.modelled_us:8.0%}{beside}"
         )
     for row in rows:
         if len(row.launches) > 1:
-            parts = ", ".join(f"{entry} {us:.1f}" for entry, us in row.launches)
-            lines.append(f"{row.configuration.id}, its launches: {parts} us")
+            told = [f"{n} {short(entry)} {us:.1f}" for n, (entry, us) in enumerate(row.launches[:MOST_TOLD], 1)]
+            more = len(row.launches) - MOST_TOLD
+            parts = ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+            lines.append(f"{row.name}, its launches: {parts} us")
     for row in rows:
         if row.free is not None:
             gains = ", ".join(f"{what} -{gain:.0%}" for what, gain in row.free.items() if gain >= 0.005)
-            lines.append(f"{row.configuration.id}, if this were free: {gains or 'nothing'}")
+            lines.append(f"{row.name}, if this were free: {gains or 'nothing'}")
     if doubtful := sum(row.forced > 0 for row in rows):
         lines.append(f"of {doubtful} the model could not follow every wait: their times are not to be trusted")
     errors = [abs(row.error) for row in rows if row.error is not None]
@@ -149,15 +205,17 @@ def table(rows: list[Row]) -> list[str]:
 
 def _roofs(row: Row) -> tuple[float, float]:
     """TB/s of memory and TFLOP/s of the tensor core, as the floors have them."""
+    assert row.flop is not None
     return row.bytes / row.memory_floor_us * 1e-6, row.flop / row.product_floor_us * 1e-6
 
 
 def _point(row: Row) -> Point:
     from fmha.harness.see.picture import Point
 
+    assert row.flop is not None
     measured = None if row.measured_us is None else row.flop / row.measured_us * 1e-6
-    return Point(row.configuration.id, row.flop / row.bytes, row.flop / row.modelled_us * 1e-6, measured)
+    return Point(row.name, row.flop / row.bytes, row.flop / row.modelled_us * 1e-6, measured)
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    return dataclasses.asdict(row) | {"configuration": row.configuration.id}
+    return {**dataclasses.asdict(row), "configuration": row.name}

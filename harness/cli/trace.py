@@ -2,71 +2,121 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmha.harness.cli import completion
-from fmha.harness.cli.output import write_file
+from fmha.harness import account
+from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, write_file
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode
-from fmha.harness.stages.preflight import home_of
 
-HELP = """Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev: warps
-by role, copies, products, waits with who is waited for, and the critical path. docs/understand/timing.md says how to
-read it. Of a call whose keys are split it is the forward kernel's, or that of another launch, as --launch says.
+if TYPE_CHECKING:
+    from fmha.harness.see.subject import Subject
+
+HELP = f"""Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev:
+warps by role, copies, products, waits with who is waited for, and the critical path. docs/understand/timing.md says how
+to read it. Of several launches it is the first, as the forward is where keys are split, or the one that --launch names.
+
+{NAMES}
 
 \b
 Examples:
   fmha trace hd128_t128_sk4096_out-bf16 --output trace.json --svg trace.svg
   fmha trace hd128_t1_sk8192_out-bf16_splits8 --launch combine
+  fmha trace kernel.ptx --launch launch.yaml --gpu h200
+  fmha trace --launch 3 -- ./program
 """
 
 
 def command(
     context: typer.Context,
-    configuration: Annotated[
-        str, typer.Argument(metavar="CONFIGURATION", show_default=False, autocompletion=completion.configurations)
-    ],
-    gpu: Annotated[str, typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.")] = "b200",
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
-    launch: Annotated[
+    kernel: Kernel = None,
+    gpu: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of several launches, the one whose entry holds it.  [default: the forward]"),
+        typer.Option(help="Whose time: h200, h100, b200, gb200 or gb300.  [default: b200, or h200 of PTX for sm_90]"),
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write.  [default: .fmha/trace/ENTRY.json, which git does not see]")
+    ] = None,
+    launch: Which = None,
+    arch: Arch = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, configuration, gpu, output, launch, svg)
+    context.obj.action = partial(_run, lambda: subject(context, kernel, launch, None, arch), gpu, output, svg, json)
 
 
-def _run(name: str, gpu: str, output: Path, launch: str | None, svg: Path | None) -> ExitCode:
+def _run(named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
+    from fmha.harness.see.subject import place_of
     from fmha.harness.see.timelines import drawn
 
-    items = modelled.configurations_of([name], gpu)
-    ((_, _, time),) = modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
-    entry = modelled.launch_of(time, launch)
-    timeline, sources = modelled.timeline_of(time, entry)
+    if gpu is not None:
+        modelled.known_gpu(gpu)
+    chosen = named()
+    gpu = gpu or chosen.gpu
+    time = chosen.time(gpu)
+    place = place_of(chosen.which or "1", [entry for entry, _ in time.timings])
+    entries = [short(entry) for entry, _ in time.timings]
+    timeline, sources = modelled.timeline_of(time, place)
+    if output is None:
+        plain = "".join(c if c.isalnum() or c in "_-" else "_" for c in entries[place])
+        output = account.made_in_checkout(home(), "trace") / f"{plain[:100]}.json"
     clock = time.architecture.clock_mhz.value
     write_file(output, timeline.document(clock, sources))
     if svg is not None:
-        write_file(svg, drawn(f"{name}, {entry}, modelled on {gpu.upper()}, cycles", timeline))
-    links = timeline.critical_path()
+        write_file(svg, drawn(f"{chosen.name}, {entries[place]}, modelled on {gpu.upper()}, cycles", timeline))
     whole = time.seconds() * 1e6
-    print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")
-    if len(time.timings) > 1:
-        each = zip(time.timings, time.launches(), strict=True)
-        took = ", ".join(f"{other} {made.seconds * 1e6:.1f} us" for (other, _), made in each)
-        print(f"of {entry} alone, one of {len(time.timings)} launches of the call: {took}")
+    took = [made.seconds * 1e6 for made in time.launches()]
     busy = sorted(timeline.busy.items(), key=lambda item: -item[1])
+    shares = timeline.shares(timeline.critical_path())
+    free = sorted(modelled.what_if(time).items(), key=lambda item: item[1])
+    if json:
+        fields = {
+            "kernel": chosen.name,
+            "gpu": gpu,
+            "output": str(output),
+            "svg": str(svg) if svg else None,
+            "launch": place + 1,
+            "launches": [{"entry": entry, "us": us} for entry, us in zip(entries, took, strict=True)],
+            "cycles": timeline.cycles,
+            "busy": dict(busy),
+            "critical_path": shares,
+            "call_us": whole,
+            "free_us": dict(free),
+        }
+        print_json("trace", 1, fields)
+        return ExitCode.PASS
+    print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")
+    if len(entries) > 1:
+        print(f"launch {place + 1} of {len(entries)}, {entries[place]}; all of them: {_each(entries, took)}")
     print(f"at work: {', '.join(f'{what} {part:.0%}' for what, part in busy if part >= 0.005)}")
     print(f"modelled, the call takes {whole:.1f} us; of the critical path of this CTA:")
-    for what, share in timeline.shares(links).items():
+    for what, share in shares.items():
         if share >= 0.005:
             print(f"  {share:5.1%} {what}")
     print("the call, if this were free:")
-    for what, micros in sorted(modelled.what_if(time).items(), key=lambda item: item[1]):
+    for what, micros in free:
         print(f"  {micros:8.1f} us ({micros / whole - 1:+.0%}) {what}")
     return ExitCode.PASS
+
+
+def home() -> Path:
+    """The checkout that we are in; the folder itself outside of one."""
+    from fmha.harness.stages.preflight import checkout_of
+
+    return checkout_of(Path.cwd())
+
+
+def _each(entries: list[str], took: list[float]) -> str:
+    from fmha.harness.see.subject import MOST_TOLD
+
+    told = [f"{n} {entry} {us:.1f} us" for n, (entry, us) in enumerate(zip(entries, took, strict=True), 1)]
+    more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return ", ".join([*told[:MOST_TOLD], *more])

@@ -15,10 +15,11 @@ from fmha.harness.cli.options import Filters, Verbose
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
-from fmha.harness.errors import ExitCode, FmhaError
+from fmha.harness.config import load
+from fmha.harness.errors import ExitCode, FmhaError, UserError
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
-from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.preflight import commit_facts
 
 HELP = """Run the guard after every save to a kernel or to matrix.yaml, then the configurations that the save touched.
 
@@ -51,7 +52,12 @@ def command(
 def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
     from fmha.harness.evidence.watch import Watcher, watch, watched  # here: watchfiles is not for every command's start
 
-    root = git_root(request.directory)
+    facts = commit_facts(request.directory)
+    if facts.installed is not None:
+        what = "there is nothing to watch: outside of a checkout the kernels are those that fmha brought"
+        raise UserError(what, where=str(request.directory), next_step="run it in a checkout whose files you save")
+    root = facts.root
+    load(root).known(request.suite or load(root).default_suite)
     names = watched(root)
     console = Console()
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from fmha.harness.config.kernels import Gates, Key, MatrixKernel, parse
 from fmha.harness.config.settings import HostSettings
 from fmha.harness.contract.protocol import Cell
+from fmha.harness.errors import UserError
 from fmha.harness.judge.limits import Biases, Thresholds
 
 T = TypeVar("T")
@@ -156,6 +157,15 @@ class Matrix:
         """The suites that `--suite` and `default_suite` name: one, several with commas between, or all of them."""
         names = dict.fromkeys(name.strip() for name in suites.split(","))
         return self.suite_names if ALL in names else tuple(names)
+
+    def known(self, suites: str) -> tuple[str, ...]:
+        """The same, all of which there are. UserError for one that there is none of."""
+        names = self.named(suites)
+        for name in names:
+            if name not in self.suite_names:
+                hint = f"matrix.yaml has {', '.join(self.suite_names)}; {ALL} is every one"
+                raise UserError(f"no suite is named {name!r}", next_step=hint)
+        return names
 
     def configurations(self, suites: str, seed: int, cases: int | None = None) -> tuple[Cell, ...]:
         """Those of one suite or of several, each once; of a random one, `cases` of `seed`."""

@@ -73,7 +73,7 @@ class Variant:
     name: str  # e.g. "sm100_hd64_ptmem"
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
-    entry: str  # extern "C" name
+    entry: str  # its symbol, or what C++ calls it
     head_dim: int | None  # this and the next: of attention
     p_path: PPath | None
     shape: LaunchShape
@@ -84,6 +84,11 @@ class Variant:
     example: str = field(default="", compare=False)  # a case of it, for that adapter
     combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
     others: tuple[str, ...] = ()  # further entries of the module that an adapter's launches name
+    symbols: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # of entries named as in C++, once built
+
+    def symbol(self, entry: str) -> str:
+        """What an entry is called in the module."""
+        return dict(self.symbols).get(entry, entry)
 
 
 @dataclass(frozen=True, slots=True)

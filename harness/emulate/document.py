@@ -16,6 +16,7 @@ Dtype = Literal[
 ]  # bf16 buffers hold and compare bit patterns as uint16 files, or floats that are rounded
 
 
+FIRST_ADDRESS = 1 << 40  # that device memory has
 PIXELS = ("channels_per_pixel", "pixels_per_column", "pixel_box_lower_corner", "pixel_box_upper_corner")
 
 
@@ -24,7 +25,8 @@ class Section(BaseModel):
 
 
 class BufferSection(Section):
-    """Device memory, and what it holds before the launch: a file, or a way to fill it."""
+    """Device memory, and what it holds before the launch: a file, or a way to fill it. With an `address` it lies there,
+    for a launch whose parameters, structs or memory hold addresses."""
 
     dtype: Dtype
     shape: list[Extent] = Field(min_length=1, max_length=32)
@@ -32,6 +34,7 @@ class BufferSection(Section):
     fill: Literal["zeros", "ones", "arange", "normal", "uniform", "poison"] | None = None
     value: float | None = None
     seed: Annotated[int, Field(ge=0)] = 0
+    address: Annotated[int, Field(ge=FIRST_ADDRESS, lt=2**47, multiple_of=256)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import struct
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
-from fmha.emulator.device import MMA_SUMS, Schedule
+from fmha.emulator.device import MMA_SUMS, Around, Schedule
 from fmha.emulator.search import Trial, search
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.config.validation import validated
+from fmha.harness.cpp_names import UnknownNameError, readable, symbol_of
 from fmha.harness.emulate import arrays
 from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
 from fmha.harness.errors import UserError
-from fmha.harness.worker.devices.emulator import Around
 
 Entry = emulator.Entry
 _FORMATS = {"u8": "<B", "u16": "<H", "u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
@@ -83,7 +83,7 @@ def emulate(
             raise UserError(f"--mma-sums: {mma_sums!r} is not one of {', '.join(MMA_SUMS)}")
         launch = launch.model_copy(update={"mma_sums": mma_sums})
     _check_memory(launch)
-    module = _load(ptx)
+    module = load(ptx)
     entry = _entry(module, launch, ptx)
     written: list[Path] = []
     comparisons: list[Comparison] = []
@@ -128,7 +128,7 @@ def look_at(
     Raises UserError for what cannot be launched.
     """
     _check_memory(launch)
-    module = _load(ptx)
+    module = load(ptx)
     entry = _entry(module, launch, ptx)
     chosen: tuple[Schedule, int] = (schedule, seed) if schedule else (launch.schedule, launch.seed)
     try:
@@ -140,7 +140,7 @@ def look_at(
 def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str) -> Timing:
     """The launch under its own schedule on a device that keeps `gpu`'s time, without looking for hazards. Raises
     UserError for what cannot be launched, or does not end."""
-    module = _load(ptx)
+    module = load(ptx)
     entry = _entry(module, launch, ptx)
     try:
         report = _Session(launch, folder, launch.schedule, launch.seed, timing=gpu).launch(module, entry)
@@ -177,14 +177,15 @@ def _too_large(nbytes: int, where: str) -> UserError:
 
 def entries(ptx: Path) -> tuple[Entry, ...]:
     """The kernels of a module."""
-    return tuple(_load(ptx).entries.values())
+    return tuple(load(ptx).entries.values())
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else f"no UTF-8 text: {error}"
 
 
-def _load(ptx: Path) -> emulator.Module:
+def load(ptx: Path) -> emulator.Module:
+    """The module of a file. UserError where it cannot be read."""
     try:
         return emulator.load_ptx(ptx)
     except (OSError, UnicodeDecodeError) as error:
@@ -194,16 +195,19 @@ def _load(ptx: Path) -> emulator.Module:
 
 
 def _entry(module: emulator.Module, launch: LaunchFile, ptx: Path) -> str:
-    """The kernel of this name, or the one whose name it is a part of: those of C++ are long."""
+    """The kernel of this name, as C++ has it or as its symbol; or the one whose symbol it is a part of."""
     wanted = launch.entry or ""
-    if wanted in module.entries:
-        return wanted
+    with suppress(UnknownNameError):
+        if wanted:
+            return symbol_of(wanted, module.entries)
     found = [name for name in module.entries if wanted in name]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"has entries {', '.join(found)}", where=str(ptx), next_step="name one as `entry`")
-    there = ", ".join(module.entries) or "none"
+        raise UserError(
+            f"has entries {', '.join(map(readable, found))}", where=str(ptx), next_step="name one as `entry`"
+        )
+    there = ", ".join(map(readable, module.entries)) or "none"
     raise UserError(f"has no entry {wanted!r}", where=str(ptx), next_step=f"there are {there}")
 
 
@@ -248,17 +252,34 @@ class _Session:
             checks=timing is None,
             timing=timing,
         )
+        self._reserve_addresses()
         self._buffers = {name: self._buffer(name, section) for name, section in launch.buffers.items()}
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}
 
+    def _reserve_addresses(self) -> None:
+        """Those of buffers that say where they lie, so that no other gets them."""
+        ends = [
+            section.address + arrays.nbytes(section) for section in self._launch.buffers.values() if section.address
+        ]
+        if ends:
+            first = self.device.reserve(1)
+            self.device.reserve(max(1, max(ends) - first))
+
     def _buffer(self, name: str, section: BufferSection) -> emulator.Buffer:
+        nbytes = arrays.nbytes(section)
         try:
-            buffer = self.device.alloc(arrays.nbytes(section), name)
+            buffer = (
+                self.device.alloc(nbytes, name)
+                if section.address is None
+                else self.device.back(section.address, nbytes, name)
+            )
             data = arrays.initial(section, self._folder)
             if data is not None:
                 self.device.write(buffer.address, data)
         except (MemoryError, TypeError) as error:  # TypeError: of more than 64 bits
-            raise _too_large(arrays.nbytes(section), f"buffer {name}") from error
+            raise _too_large(nbytes, f"buffer {name}") from error
+        except ValueError as error:
+            raise UserError(str(error), where=f"buffer {name}", next_step="give it another address") from error
         return buffer
 
     def _tensor_map(self, name: str, section: TensorMapSection) -> bytes:

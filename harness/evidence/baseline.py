@@ -20,6 +20,7 @@ from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 
+MOST_NAMED = 5  # files that differ from the commit
 MOST_RUNS = 50  # the newest, that are read for how long builds took
 
 
@@ -151,9 +152,11 @@ def _check(record: RunRecord, why: str, seeds: int) -> None:
     if record.commit.installed:
         raise UserError("the run judged no commit", next_step="run in a checkout and accept that run")
     if record.commit.dirty:
+        files, count = ", ".join(record.commit.dirty_files[:MOST_NAMED]), record.commit.dirty_count
+        more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
         raise UserError(
-            f"the run's tree had {record.commit.dirty_count} file(s) that differ from its commit",
-            next_step="commit, run again and accept that run",
+            f"the run's tree had {count} file(s) that differ from its commit: {files}{more}",
+            next_step="commit them, or name in .gitignore what no kernel reads; then run again and accept that run",
         )
     red = [item.id for item in record.configurations if item.status in RED or item.status is Status.INFRA_ERROR]
     if red:

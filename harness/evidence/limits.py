@@ -13,7 +13,7 @@ from fmha.harness.contract.protocol import Cell, Configuration
 from fmha.harness.errors import FmhaError
 from fmha.harness.evidence.views import error_of
 from fmha.harness.judge.case import Case
-from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.preflight import project_of
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 
@@ -27,7 +27,7 @@ def limits_of(record: RunRecord, directory: Path) -> Limit:
     if record.limits:
         return lambda item, metric: _recorded(record, item, metric)
     try:
-        settings = load(git_root(directory))
+        settings = load(project_of(directory))
     except FmhaError:
         return lambda item, metric: None
     if settings.sha256 != record.selection.matrix_sha256 or settings.places:  # adapters are not run to show a record

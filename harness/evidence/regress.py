@@ -21,7 +21,7 @@ from fmha.harness.judge.comparison.judged import named as named_files
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import Request, execute
-from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.preflight import commit_facts, git_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,9 @@ def regress(
     and schedule are the baseline's where the request leaves them open. On a GPU the baseline's commit is built as well
     and timed beside this one. Raises what `execute` does, and UserError when there is no baseline.
     """
+    if commit_facts(request.directory).installed is not None:
+        what = "nothing to compare with: a baseline is an accepted run of a commit, and here there is none"
+        raise UserError(what, where=str(request.directory), next_step="run fmha in a checkout")
     root = git_root(request.directory)
     judge = _judge(request)
     results = judge / "results"  # a commit brings no baseline of its own, and does not say what a host is

@@ -71,6 +71,7 @@ class EmulatorHost:
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         self._jobs += 1
         folder = self._run / str(self._jobs)
+        account.made_in_checkout(self._root, "runs")
         folder.mkdir(parents=True)
         self._prune()
         root = self._root

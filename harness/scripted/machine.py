@@ -7,6 +7,7 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.emulator.device import Profile, Schedule
+from fmha.emulator.device import Around, Profile, Schedule
 
 MULTIPROCESSORS: Final = 148  # those of a B200
 REGISTERS: Final = 65536  # of a multiprocessor
@@ -38,6 +39,8 @@ class Options:
     profile: Profile = "lenient"  # compilers rely on what the ISA does not promise: docs/reference/thirdparty.md
     threads: int = 1
     timing: str | None = None  # the GPU whose time is modelled; then a few clusters run alone, and nothing is checked
+    whole: bool = False  # though its time is modelled, all of a launch runs
+    around: Around | None = None  # of somebody who looks on: what each launch runs within
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +191,18 @@ class Machine:
         mirror = _Mirror(device, memory)
         try:
             packed = [mirror.packed(argument) for argument in arguments]
-            report = device.launch(
-                module, kernel, shape.grid, shape.block, packed, shape.shared_bytes, shape.cluster, shape.cooperative
-            )
+            look = self.options.around
+            with look(device, module, kernel) if look else nullcontext():
+                report = device.launch(
+                    module,
+                    kernel,
+                    shape.grid,
+                    shape.block,
+                    packed,
+                    shape.shared_bytes,
+                    shape.cluster,
+                    shape.cooperative,
+                )
             mirror.fetch()
         except (emulator.LaunchError, emulator.PtxError, emulator.TensorMapError, _UnknownMemoryError) as error:
             raise LaunchRefusedError(f"{line}: launch of {kernel} refused: {error}") from error
@@ -207,7 +219,7 @@ class Machine:
             checks=not modelled,
             threads=o.threads,
             timing=o.timing,
-            sampled=modelled,
+            sampled=modelled and not o.whole,
         )
 
     def _noted(self, kernel: str, line: str, report: emulator.Report) -> list[Told]:

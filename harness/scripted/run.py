@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import UserError
-from fmha.harness.scripted.emulated import LaunchRefusedError, Machine, running
+from fmha.harness.scripted.emulated import LaunchRefusedError, Machine, Told, running, say
 from fmha.harness.scripted.machine import Options
 
 NO_CUTE: Final = "launches of CuTe DSL do not run here; docs/use/scripts.md says why, and how its kernels do"
@@ -26,8 +27,9 @@ class Ran:
     failed: int
 
 
-def run_script(words: Sequence[str], options: Options) -> Ran:
-    """Runs `SCRIPT.py ARGS...` or `-m MODULE ARGS...` in this process. UserError when there is nothing to run."""
+def run_script(words: Sequence[str], options: Options, tell: Callable[[Told], None] = say) -> Ran:
+    """Runs `SCRIPT.py ARGS...` or `-m MODULE ARGS...` in this process, and gives `tell` what is found as soon as it is
+    there. UserError when there is nothing to run."""
     if find_spec("triton") is None:
         raise UserError("Triton is not installed", next_step="pip install 'fmha[triton]'")
     module = words[1] if words and words[0] == "-m" and len(words) > 1 else None
@@ -38,8 +40,10 @@ def run_script(words: Sequence[str], options: Options) -> Ran:
     sys.argv = arguments
     sys.path.insert(0, str(Path.cwd()) if module else str(Path(words[0]).resolve().parent))
     try:
-        with running(options) as machine:
-            return Ran(machine, _run(module, words[0]))
+        with running(options, tell) as machine:
+            failed = _run(module, words[0])
+            gc.collect()  # kernels that it has compiled go while the driver that unloads them is here
+            return Ran(machine, failed)
     finally:
         sys.argv, sys.path[:] = before
 

@@ -97,6 +97,7 @@ def most(needs: Needs, limits: Limits, ctas: int) -> Iterator[tuple[str, int, in
 @dataclass(frozen=True, slots=True)
 class Budget:
     name: str
+    launch: str  # which of several it is of; empty of the only one
     target: str  # of the PTX
     needs: Needs
     shared: tuple[tuple[str, int, int], ...]  # (what, first byte, bytes)
@@ -106,16 +107,19 @@ class Budget:
 
 def budget_of(subject: Subject) -> Budget:
     used = Usage()
-    subject.run(used)
+    which = subject.look(used)
     log = used.logs[0]
     memory = first_cta(log)
     tensor = sorted({(a.name, a.first, a.last - a.first + 1) for a in areas_of(memory)}, key=lambda x: x[1])
-    shared = log.decoded.shared_static + subject.shared_bytes
-    registers = subject.resources.registers if subject.resources else 0
+    shared = log.decoded.shared_static + used.shared_bytes
+    build = subject.build() if subject.build else None
+    of_entry = build is not None and build.variant.entry == log.entry  # ptxas's figure is kept of that one
+    registers = build.resources.registers if build and build.resources and of_entry else 0
     return Budget(
         subject.name,
+        which,
         used.target,
-        Needs(subject.threads, registers, shared, used.columns),
+        Needs(used.threads, registers, shared, used.columns),
         tuple(usage.regions(memory, log)),
         tuple(tensor),
         tuple(usage.roles(log)),
@@ -128,6 +132,7 @@ def fields_of(budget: Budget, what_if: Mapping[str, int]) -> dict[str, Any]:
     fitting = {name: limits for name, limits in ARCHITECTURES.items() if limits.columns or not needs.columns}
     return {
         "kernel": budget.name,
+        "launch": budget.launch,
         "target": budget.target,
         "needs": asdict(budget.needs),
         "what_if": dict(what_if),
@@ -147,6 +152,8 @@ def fields_of(budget: Budget, what_if: Mapping[str, int]) -> dict[str, Any]:
 def lines_of(budget: Budget, what_if: Mapping[str, int]) -> Iterator[str]:
     """The budget in words; `what_if` replaces fields of its needs."""
     yield f"{budget.name}, {budget.target}"
+    if budget.launch:
+        yield budget.launch
     yield "shared memory of a CTA"
     for what, first, size in budget.shared:
         yield f"  0x{first:05x}  {size:7d}  {what}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,8 +28,8 @@ class CallTime:
 
     architecture: Architecture
     timings: tuple[tuple[str, Timing], ...]
-    bytes: float  # that have to come from memory once: Q, K, V and the outputs
-    flop: float
+    bytes: float  # that have to come from memory once: Q, K, V and the outputs, or all that its launches touch
+    flop: float | None  # None where nobody has said: then the model's own time of its products is their floor
 
     def launches(self, times: Mapping[str, float] | None = None) -> tuple[Modelled, ...]:
         return tuple(timing.modelled(times) for _, timing in self.timings)
@@ -37,6 +37,18 @@ class CallTime:
     def seconds(self, times: Mapping[str, float] | None = None) -> float:
         """Of a call among others on a stream, what launches cost included."""
         return seconds_of(self.architecture, self.launches(times))
+
+
+def of_timings(gpu: str, timings: Sequence[tuple[str, Timing]]) -> CallTime:
+    """Of launches that were recorded, of which nobody says what they compute."""
+    read: dict[int, float] = {}
+    written: dict[int, float] = {}
+    for _, timing in timings:
+        for found, known in ((timing.read, read), (timing.written, written)):
+            for base, nbytes in found.items():
+                known[base] = max(nbytes, known.get(base, 0.0))
+    first = {base: nbytes for base, nbytes in read.items() if base not in written}
+    return CallTime(architecture(gpu), tuple(timings), sum(first.values()) + sum(written.values()), None)
 
 
 def seconds_of(gpu: Architecture, launches: tuple[Modelled, ...]) -> float:

@@ -27,11 +27,11 @@ class Shown:
     svg: str | None = None
 
 
-def recorded(subject: Subject, wants: int) -> Log:
-    """The first launch of `subject`."""
+def recorded(subject: Subject, wants: int) -> tuple[Log, tuple[str, ...]]:
+    """The launch of `subject` that is meant, and a line that says which of several it is."""
     recorder = Recorder(wants)
-    subject.run(recorder)
-    return recorder.logs[0]
+    which = subject.look(recorder)
+    return recorder.logs[0], ((which,) if which else ())
 
 
 def first_cta(log: Log) -> Memory:
@@ -63,11 +63,11 @@ def _numbered(letter: str, places: Sequence[layouts.Cells]) -> list[str]:
 
 def tmem(subject: Subject) -> Shown:
     """Which row and column of each accumulator, and of each A in tensor memory, is in which lane and column."""
-    log = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
+    log, which = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
     memory = first_cta(log)
     if not memory.products:
         raise UserError(f"{subject.name}: the launch executes no tcgen05.mma, and tensor memory is of those")
-    return Shown(tuple(_tmem_lines(memory)), picture.tensor_memory(subject.name, areas_of(memory)))
+    return Shown((*which, *_tmem_lines(memory)), picture.tensor_memory(subject.name, areas_of(memory)))
 
 
 def areas_of(memory: Memory) -> list[picture.Area]:
@@ -154,9 +154,9 @@ def _transfer_lines(memory: Memory, transfers: Sequence[Transfer]) -> Iterator[s
 
 def smem(subject: Subject) -> Shown:
     """Where the operands of products lie in shared memory, in CuTe's notation, and bank conflicts by line."""
-    log = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
+    log, which = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
     memory = first_cta(log)
-    lines = list(_operand_lines(memory, log))
+    lines = [*which, *_operand_lines(memory, log)]
     lines.append("loads and stores of threads: passes, and the fewest there could be")
     for line in banks.conflicts(log):
         factor = f"{line.passes / max(1, line.least):.2f}"
@@ -243,11 +243,11 @@ def _copy_lines(memory: Memory, operand: Operand, name: str) -> Iterator[str]:
 
 def barriers(subject: Subject) -> Shown:
     """Who arrives on each mbarrier of the first CTA, and who waits."""
-    log = recorded(subject, BARRIERS)
+    log, which = recorded(subject, BARRIERS)
     found = [barrier for barrier in barriers_of(log).values() if barrier.cta == 0]
     if not found:
         raise UserError(f"{subject.name}: the launch uses no mbarrier")
-    lines: list[str] = []
+    lines = [*which]
     edges: list[tuple[str, int, str, bool]] = []
     for index, b in enumerate(found):
         lines.append(f"mbarrier 0x{b.offset:x}: count {b.count}, {_phases(b)}, initialised at {b.line}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +13,21 @@ from numpy.typing import NDArray
 
 from fmha.emulator.debug.differ import Catcher, Difference, first_difference, lanes_that_differ
 from fmha.emulator.debug.observe import TRACE, Log, Recorder, place
-from fmha.harness.config import MATRIX_FILE
+from fmha.harness import config
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
-from fmha.harness.see.subject import Subject, subject_of
+from fmha.harness.see.configurations import is_ours
+from fmha.harness.see.named import kind_of, named
+from fmha.harness.see.subject import Subject
 from fmha.harness.stages.laid_out import laid_out
 
 MOST_LANES = 4
+_SCHEDULE = re.compile(r"[a-z]+(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`NAME[@COMMIT][+SCHEDULE]`: a configuration, or a file of PTX. What is left out is empty."""
+    """`NAME[@COMMIT][+SCHEDULE]`: whatever names a launch, in one word. What is left out is empty."""
 
     text: str
     name: str
@@ -32,21 +36,26 @@ class Side:
 
 
 def parse_side(text: str) -> Side:
-    rest, _, schedule = text.partition("+")
+    rest, plus, schedule = text.rpartition("+")
+    if not plus or not _SCHEDULE.fullmatch(schedule):  # a program's arguments may have a `+`
+        rest, schedule = text, ""
     name, _, commit = rest.partition("@")
     if not name:
         raise UserError(f"{text!r} names nothing", next_step="write NAME, NAME@COMMIT, NAME+SCHEDULE or both")
     return Side(text, name, commit, schedule)
 
 
-def tree_of(root: Path, commit: str) -> Path:
-    """The kernels and matrix.yaml of a commit, in a folder of their own; of the working tree without one."""
+def tree_of(root: Path, commit: str, name: str) -> Path:
+    """What a configuration is built from at a commit, in a folder of its own; the working tree without a commit. Of
+    our kernels these are the kernels and matrix.yaml; an adapter may read any file."""
     if not commit:
         return root
     sha = resolve_commit(root, commit)
     if sha is None:
         raise UserError(f"no commit is named {commit!r}", where=str(root))
-    return laid_out(root, sha, "kernels", ("kernel", MATRIX_FILE))
+    if is_ours(name) and not config.load(root, own=False).places:
+        return laid_out(root, sha, "kernels", ("kernel", config.MATRIX_FILE))
+    return laid_out(root, sha, "tree")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +64,13 @@ class Compared:
     first: Difference | None  # None: no value differs
 
 
-def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
+def compare(root: Path, a: Side, b: Side, launch: str | None, arch: str | None = None) -> Compared:
     """Raises UserError for what is no launch."""
-    if launch is not None and (a.commit or b.commit):
-        raise UserError("a file of PTX is of no commit", next_step="leave @COMMIT out, or name a configuration")
-    trees = [(tree_of(root, side.commit), side) for side in (a, b)]
-    subjects = [subject_of(tree, side.name, launch, side.schedule) for tree, side in trees]
+    subjects = [_of(root, side, launch, arch) for side in (a, b)]
     traces = []
     for subject in subjects:
         recorder = Recorder(TRACE)
-        subject.run(recorder)
+        subject.launches(recorder)
         traces.append(recorder.logs)
     found, compared = first_difference(*traces)
     if found is None:
@@ -76,9 +82,17 @@ def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
     return Compared(tuple(_told(found, traces, caught, a, b)), found)
 
 
+def _of(root: Path, side: Side, launch: str | None, arch: str | None) -> Subject:
+    if side.commit and kind_of(side.name, launch) != "configuration":
+        step = "leave @COMMIT out, or name a configuration"
+        raise UserError(f"a {kind_of(side.name, launch)} is of no commit", where=side.text, next_step=step)
+    tree = tree_of(root, side.commit, side.name)
+    return named((side.name,), launch, schedule=side.schedule or None, arch=arch, root=tree)
+
+
 def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:
     catcher = Catcher(launch, pc, event)
-    subject.run(catcher)
+    subject.launches(catcher)
     return catcher.values
 
 

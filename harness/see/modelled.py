@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +13,13 @@ from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness import account
 from fmha.harness.config import Matrix, parse_filter
-from fmha.harness.contract.protocol import Variant
-from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.contract.protocol import Cell, PeerCell, Variant
+from fmha.harness.errors import UserError
+from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side.launch import Call
-from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.see.call_time import CallTime, call_for, model
+from fmha.harness.see.call_time import CallTime, model, of_timings
+from fmha.harness.see.choice import chosen, why_not
+from fmha.harness.see.subject import place_of
 from fmha.harness.worker.compilers.build import build_variants
 
 BUILD_SECONDS: Final = 600
@@ -50,35 +51,25 @@ _UNBOUNDED: Final[Mapping[str, tuple[str, ...]]] = {
     "memory": ("port_bytes", "l2_bytes", "hbm_bytes", "bytes_in_flight"),
 }
 
-# What a call may have that changes its time and that nothing here draws: refused, never left out of the time.
-_NOT_MODELLED: Final[Mapping[str, Callable[[Configuration], bool]]] = {
-    "lists of sparse keys": lambda item: item.topk > 0,
-    "pages and no packed sequences": lambda item: item.scattered,
-    "lengths of batch entries": lambda item: item.kv_lens != "full" or item.q_lens != "full",
-    "query offsets": lambda item: item.query_offsets != "aligned",
-    "balanced splits": lambda item: item.merge == "balanced",
-    "splits that a cluster merges": lambda item: item.merge == "cluster",
-    "tensors in other layouts": lambda item: item.layout != "bshd",
-    "tensors with entries before the call's": lambda item: item.before > 0,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A configuration on a GPU. Microseconds."""
+    """A configuration, or what else was named, on a GPU. Microseconds."""
 
-    configuration: Configuration
-    splits: int
+    name: str
+    splits: int | None  # None where it is no call of attention
     modelled_us: float
     bound: str
     memory_floor_us: float
     product_floor_us: float
     bytes: float  # that have to come from memory once
-    flop: float
+    flop: float | None
     forced: int
     measured_us: float | None = None
     launches: tuple[tuple[str, float], ...] = ()  # the time of each by itself, by its entry
     free: Mapping[str, float] | None = None  # what the call gains if a thing cost nothing, as a part of its time
+    gpu: str = "b200"
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of a configuration
 
     @property
     def floor_us(self) -> float:
@@ -90,52 +81,30 @@ class Row:
         return None if self.measured_us is None else self.modelled_us / self.measured_us - 1
 
 
-def configurations_of(names: list[str], gpu: str) -> list[Configuration]:
-    """The configurations of names; UserError for one that is none, or for a GPU that the model does not know."""
+def known_gpu(gpu: str) -> Architecture:
+    """UserError for a GPU that the model does not know."""
     if gpu not in NAMES:
         raise UserError(f"--gpu: {gpu!r} is not one of {', '.join(NAMES)}")
-    found = []
-    for name in names:
-        try:
-            found.append(parse_id(name))
-        except ValueError as error:
-            raise UserError(str(error), where=name) from error
-    return found
+    return architecture(gpu)
 
 
-def of_suite(
-    matrix: Matrix, suite: str, filters: Sequence[str], gpu: str
-) -> tuple[list[Configuration], dict[str, int]]:
+def of_suite(matrix: Matrix, suite: str, filters: Sequence[str], gpu: str) -> tuple[list[Cell], dict[str, int]]:
     """The configurations of suites that the model has an answer for; of the others, how many for which reason.
-    UserError for an unknown suite or GPU, or where nothing is left."""
-    configurations_of([], gpu)
-    for name in matrix.named(suite):
-        if name not in matrix.suite_names:
-            raise UserError(f"no suite is named {name!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
+    UserError for an unknown suite, or where nothing is left."""
+    matrix.known(suite)
     cells = parse_filter(filters, matrix.keys).select(matrix.configurations(suite, matrix.seed), f"suite {suite}")
-    target, found, left_out = architecture(gpu), [], Counter[str]()
+    target, found, left_out = architecture(gpu), list[Cell](), Counter[str]()
     for item in cells:
-        if not isinstance(item, Configuration):
-            left_out["the timing model knows calls of attention alone"] += 1
-            continue
-        chosen = _chosen(item, target)
-        if isinstance(chosen, str):
-            left_out[chosen] += 1
-        else:
+        reason = why_not(item, target) if isinstance(item, Configuration) else None
+        if isinstance(item, PeerCell):
+            reason = "a library's function is called, and none of its launches is seen"
+        if reason is None:
             found.append(item)
+        else:
+            left_out[reason] += 1
     if not found:
         raise UserError(f"suite {suite}: the model has an answer for none of it", next_step="; ".join(left_out))
     return found, dict(left_out)
-
-
-def _chosen(item: Configuration, target: Architecture) -> tuple[Call, Variant] | str:
-    """The call and its kernel, or why there is none."""
-    for absent, there in _NOT_MODELLED.items():
-        if there(item):
-            return f"the timing model draws no {absent}"
-    call = call_for(item, target)
-    variant = variant_for(replace(item, splits=call.splits), target.arch)
-    return variant if isinstance(variant, str) else (call, variant)
 
 
 def modelled(
@@ -143,40 +112,47 @@ def modelled(
 ) -> Iterator[tuple[Configuration, Call, CallTime]]:
     """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
     target = architecture(gpu)
-    chosen: list[tuple[Configuration, Call, Variant]] = []
-    for item in configurations:
-        found = _chosen(item, target)
-        if isinstance(found, str):
-            raise UserError(found, where=item.id)
-        chosen.append((item, *found))
-    variants = tuple(dict.fromkeys(variant for *_, variant in chosen))
+    calls: list[tuple[Configuration, Call, Variant]] = [(item, *chosen(item, target)) for item in configurations]
+    variants = tuple(dict.fromkeys(variant for *_, variant in calls))
     built = {b.variant.name: b for b in build_variants(root, variants, account.folder("builds"), BUILD_SECONDS, 2, say)}
-    for item, call, variant in chosen:
+    for item, call, variant in calls:
         result = built[variant.name]
         if result.error:
-            raise InfrastructureError(result.error.splitlines()[0], where=variant.name)
+            raise UserError(f"it does not build: {result.error.strip()}", where=variant.name)
         yield item, call, model(gpu, variant, Path(result.ptx), call)
 
 
 def row_of(
     item: Configuration, call: Call, time: CallTime, measured_us: float | None = None, free: bool = False
 ) -> Row:
+    """Of a call of attention."""
+    found = row_of_launches(item.id, time, free)
+    return replace(found, splits=call.splits, measured_us=measured_us, parameters=item.parameters)
+
+
+def row_of_launches(name: str, time: CallTime, free: bool = False) -> Row:
+    """Of whatever has launches whose time is modelled."""
     launches, gpu = time.launches(), time.architecture
     longest = max(launches, key=lambda m: m.cycles)
     clock = gpu.clock_mhz.value
+    if time.flop is None:
+        products = sum(timing.product_cycles() for _, timing in time.timings) / clock
+    else:
+        products = time.flop / 2 / gpu.times["matrix_rate"].value / gpu.multiprocessors / clock
     return Row(
-        item,
-        call.splits,
+        name,
+        None,
         time.seconds() * 1e6,
         longest.bound,
         time.bytes / gpu.times["hbm_bytes"].value / clock,
-        time.flop / 2 / gpu.times["matrix_rate"].value / gpu.multiprocessors / clock,
+        products,
         time.bytes,
         time.flop,
         sum(m.forced for m in launches),
-        measured_us,
+        None,
         tuple((entry, m.seconds * 1e6) for (entry, _), m in zip(time.timings, launches, strict=True)),
         _gains(time) if free else None,
+        gpu.name,
     )
 
 
@@ -197,20 +173,18 @@ def free(gpu: Architecture, name: str) -> dict[str, float]:
     return dict.fromkeys(FREE[name], 0.0) | dict.fromkeys(_UNBOUNDED.get(name, ()), 1e12)
 
 
-def timeline_of(time: CallTime, entry: str) -> tuple[Timeline, Any]:
-    """Of the CTA in the middle of the launch of `entry`; the program's sources too."""
-    timing = next(timing for name, timing in time.timings if name == entry)
+def timeline_of(time: CallTime, place: int) -> tuple[Timeline, Any]:
+    """Of the CTA in the middle of the launch at a place, from 0; the program's sources too."""
+    _, timing = time.timings[place]
     return Timeline.of(timing), timing.sources
 
 
-def launch_of(time: CallTime, named: str | None) -> str:
-    """The entry of the launch whose entry holds `named`; without a name the first, which is the forward. UserError."""
-    entries = [entry for entry, _ in time.timings]
-    found = [entry for entry in entries if named is None or named in entry]
-    if named is not None and len(found) != 1:
-        what = "is of no launch of the call" if not found else "is of several launches of the call"
-        raise UserError(f"--launch: {named!r} {what}", next_step=f"there are {', '.join(entries)}")
-    return found[0]
+def only(time: CallTime, which: str | None) -> CallTime:
+    """The launch that `which` means and no other; all of them where it is None. UserError where there is none."""
+    if which is None:
+        return time
+    one = time.timings[place_of(which, [entry for entry, _ in time.timings])]
+    return of_timings(time.architecture.name, [one])
 
 
 def measured(path: Path) -> dict[str, float]:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from fmha.harness.archive.record import ConfigurationRecord, RunRecord
 from fmha.harness.archive.search import find
 from fmha.harness.errors import UserError
 from fmha.harness.judge.schedules import parse_schedule
+from fmha.harness.see.configurations import of_configuration
 from fmha.harness.see.differing import tree_of
-from fmha.harness.see.subject import Subject, of_configuration
+from fmha.harness.see.subject import Subject
 
 
-@contextmanager
-def archived(root: Path, run: str, name: str) -> Iterator[Subject]:
+def archived(root: Path, run: str, name: str) -> Subject:
     """Of the checkout `root` and its archive. Raises UserError for a run or a configuration that is not there."""
     record = find(run, root / "results", root).record
     wanted = next((item for item in record.configurations if item.id == name), None)
     if wanted is None:
         raise UserError(f"{name}: the run {run} has no such configuration", next_step="fmha results show lists them")
-    with tree_of(root, record.commit.sha) as tree:
-        yield of_configuration(
-            tree,
-            name,
-            schedule=schedule_of(record, wanted),
-            seed=record.selection.seed,
-        )
+    return of_configuration(
+        tree_of(root, record.commit.sha, name),
+        name,
+        schedule=schedule_of(record, wanted),
+        seed=record.selection.seed,
+    )
 
 
 def schedule_of(record: RunRecord, item: ConfigurationRecord) -> str:

@@ -1,101 +1,121 @@
-"""A launch to look at: of one of our kernels by a configuration's name, or of any kernel by its PTX and launch.yaml."""
+"""A launch to look at, whatever it was named by: what makes it, and which of several is meant."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from fmha.emulator.device import Schedule
-from fmha.harness import account, config
-from fmha.harness.contract.protocol import BuildResult, Resources
-from fmha.harness.emulate import read_launch_file
-from fmha.harness.emulate.launch import look_at
-from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.judge.configuration import Configuration, parse_id
-from fmha.harness.judge.oracle.inputs import make_inputs
-from fmha.harness.judge.schedules import parse_schedule
-from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.devices.emulator import Around, EmulatorDevice
-from fmha.harness.worker.run import run_attention
+from fmha.emulator.device import Around, Device, Module
+from fmha.emulator.timing.launch import Timing
+from fmha.harness.contract.protocol import BuildResult
+from fmha.harness.cpp_names import readable, short
+from fmha.harness.errors import UserError
+from fmha.harness.see.call_time import CallTime
+
+MOST_TOLD = 12  # launches that a message lists
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`run` makes its launches, each within what its argument makes for it."""
+    """`run` makes its launches, each within what its argument makes for it, and may be called again: they are the same.
+    `time` has the time of each modelled on a GPU, `gpu` where nobody names another. `which` of them is meant: a number
+    from 1, or a part of an entry's name; None where nobody has said."""
 
     name: str
     run: Callable[[Around], None]
-    resources: Resources | None = None  # what ptxas says of the kernel, where it was built here
-    threads: int = 0  # of a CTA
-    shared_bytes: int = 0  # dynamic, that the launch asks for
-    ptx: Path = Path()
+    time: Callable[[str], CallTime]
+    gpu: str
+    build: Callable[[], BuildResult] | None = None  # where it is built here
+    file: Path | None = None  # its PTX, where it was there before
     root: Path = Path()  # below which its sources lie
+    which: str | None = None
+
+    @property
+    def ptx(self) -> Path:
+        """Where it lies; an empty path of PTX that is in no file."""
+        return Path(self.build().ptx) if self.build else self.file or Path()
+
+    def look(self, around: Around) -> str:
+        """Shows `around` one launch, the first where nobody has said which; its number and entry in words where it is
+        one of several. UserError where there is no such launch."""
+        one = _One(self.which or "1", around)
+        self.run(one)
+        place = one.place()
+        if len(one.entries) == 1:
+            return ""
+        others = "" if self.which else "; --launch N chooses another"
+        return f"launch {place + 1} of {len(one.entries)}, {short(one.entries[place])}{others}"
+
+    def launches(self, around: Around) -> None:
+        """Shows `around` all launches, or the one that is meant. UserError where there is no such launch."""
+        if self.which is None:
+            self.run(around)
+        else:
+            one = _One(self.which, around)
+            self.run(one)
+            one.place()
 
 
-def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
-    """Of `fmha emulate`'s files. Raises UserError."""
-    file = read_launch_file(launch)
-    chosen, seed = _schedule(schedule) if schedule else (None, 0)
-
-    def run(around: Around) -> None:
-        look_at(ptx, file, launch.parent, around, chosen, seed)
-
-    return Subject(ptx.name, run, None, math.prod(file.block), file.shared_bytes, ptx.resolve(), ptx.resolve().parent)
-
-
-def of_configuration(
-    root: Path, name: str, *, schedule: str = "realistic", seed: int | None = None, cache: Path | None = None
-) -> Subject:
-    """Of the attention kernel that runs a configuration, built from the sources below `root` as a run builds them.
-
-    Raises UserError for a name that is none, or a kernel that does not build.
-    """
-    try:
-        configuration = parse_id(name)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}", next_step="docs/use/matrix.md explains names") from error
-    matrix = config.load(root)
-    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or account.folder("builds"))
-    chosen, schedule_seed = _schedule(schedule)
-    inputs = make_inputs(matrix.seed if seed is None else seed, configuration)
-
-    def run(around: Around) -> None:
-        device = EmulatorDevice(schedule_seed, chosen, around=around)
-        run_attention(device, device.load(Path(build.ptx)), build.variant, configuration, inputs)
-
-    shape = build.variant.shape
-    return Subject(name, run, build.resources, shape.threads, shape.shared_bytes, Path(build.ptx), root)
+def place_of(which: str, entries: list[str]) -> int:
+    """The launch that `which` means, from 0. UserError where it means none, or entries that differ."""
+    numbered = ", ".join(f"{number} {short(entry)}" for number, entry in enumerate(entries[:MOST_TOLD], 1))
+    there = f"there are {numbered}" + (f" and {len(entries) - MOST_TOLD} more" if len(entries) > MOST_TOLD else "")
+    if not entries:
+        raise UserError("nothing is launched, so there is nothing to look at")
+    if which.isascii() and which.isdigit():
+        if not 1 <= int(which) <= len(entries):
+            raise UserError(f"--launch: there is no launch {which}", next_step=there)
+        return int(which) - 1
+    found = [place for place, entry in enumerate(entries) if _holds(entry, which)]
+    if not found:
+        raise UserError(f"--launch: {which!r} is of no launch", next_step=there)
+    if len({entries[place] for place in found}) > 1:
+        raise UserError(f"--launch: {which!r} is of several launches", next_step=there)
+    return found[0]
 
 
-def subject_of(
-    root: Path, what: str, launch: Path | None, schedule: str | None = None, cache: Path | None = None
-) -> Subject:
-    """`what` is a file of PTX where `launch` is given, and a configuration's name otherwise."""
-    if launch is not None:
-        return of_file(Path(what), launch, schedule)
-    if what.endswith((".ptx", ".cubin", ".o")) or os.sep in what:
-        raise UserError(f"{what}: a file needs its launch", next_step="give --launch LAUNCH.yaml")
-    return of_configuration(root, what, schedule=schedule or "realistic", cache=cache)
+def _holds(entry: str, which: str) -> bool:
+    """Whether `which` is a part of an entry's name, as its symbol or as C++ has it."""
+    return which in entry or which.replace(" ", "") in readable(entry).replace(" ", "")
 
 
-def _built(root: Path, configuration: Configuration, arch: str, cache: Path) -> BuildResult:
-    variant = variant_for(configuration, arch)
-    if isinstance(variant, str):
-        raise UserError(variant)
-    (result,) = build_variants(root, [variant], cache, 600.0, 1, lambda _: None)
-    if result.error is not None:
-        raise InfrastructureError(f"{variant.name} does not build: {result.error.partition(chr(10))[0]}")
-    return result
+class _One:
+    """Lets `around` see one launch alone, the first that `which` fits."""
+
+    def __init__(self, which: str, around: Around) -> None:
+        self._which, self._around = which, around
+        self.entries: list[str] = []
+        self._taken = False
+
+    def __call__(self, device: Device, module: Module, entry: str) -> AbstractContextManager[object]:
+        self.entries.append(entry)
+        which = self._which
+        fits = len(self.entries) == int(which) if which.isascii() and which.isdigit() else _holds(entry, which)
+        if not fits or self._taken:
+            return nullcontext()
+        self._taken = True
+        return self._around(device, module, entry)
+
+    def place(self) -> int:
+        return place_of(self._which, self.entries)
 
 
-def _schedule(text: str) -> tuple[Schedule, int]:
-    try:
-        name, seed = parse_schedule(text, 0)
-    except ValueError as error:
-        raise UserError(f"--schedule: {error}") from error
-    return cast(Schedule, name), seed
+@dataclass(slots=True)
+class Clock:
+    """Keeps the recordings of launches on a device that has their time modelled."""
+
+    timings: list[tuple[str, Timing]] = field(default_factory=list)
+
+    @contextmanager
+    def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
+        yield
+        latest: Any = device.latest
+        if not latest.report.ok:
+            rule = latest.report.findings[0].rule
+            raise UserError(f"it does not end, so it has no time: {rule}", where=f"entry {entry}")
+        timing = latest.report.timing
+        timing.overlaps = latest.programmatic
+        self.timings.append((entry, timing))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fmha.harness.config import ALL, Filter, Matrix
+from fmha.harness.config import Filter, Matrix
 from fmha.harness.contract.protocol import Cell, PeerCell, Variant
 from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.hosts import Host
@@ -94,11 +94,7 @@ def _suites_of(configuration: Cell, of_suites: Mapping[Cell, tuple[str, ...]]) -
 
 def _of_suites(matrix: Matrix, selection: Selection) -> Mapping[Cell, tuple[str, ...]]:
     """The configurations of the selection's suites, with those that have each."""
-    suites = matrix.named(selection.suite)
-    for suite in suites:
-        if suite not in matrix.suite_names:
-            hint = f"matrix.yaml has {', '.join(matrix.suite_names)}; {ALL} is every one"
-            raise UserError(f"no suite is named {suite!r}", next_step=hint)
+    suites = matrix.known(selection.suite)
     if selection.random_cases is not None and not set(suites) & set(matrix.random_suites):
         random = ", ".join(matrix.random_suites)
         hint = f"use one of {random}" if random else "matrix.yaml has no random suite"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fmha.harness import project
+from fmha.harness.config import MATRIX_FILE
 from fmha.harness.errors import UserError
 from fmha.harness.git import git, git_failure
 
@@ -55,9 +56,11 @@ def commit_facts(directory: Path) -> GitFacts:
     if root is None:
         if not project.brought():
             raise _outside(directory)
-        return GitFacts(project.unpacked(), NO_COMMIT, None, (), directory, project.version())
+        return _installed(directory)
     head = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head.returncode != 0:
+        if project.brought() and not (root / MATRIX_FILE).exists():  # nothing here is judged but what fmha brought
+            return _installed(directory)
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
     branch = git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, ())
@@ -74,12 +77,28 @@ def _at_once(directory: Path) -> GitFacts | None:
     return GitFacts(Path(root), commit, branch, ())
 
 
+def _installed(directory: Path) -> GitFacts:
+    return GitFacts(project.unpacked(), NO_COMMIT, None, (), directory, project.version())
+
+
 def git_root(directory: Path) -> Path:
     """The checkout that holds `directory`. Raises UserError outside of one, InfrastructureError as `git_facts` does."""
     root = _git_root(directory)
     if root is None:
         raise _outside(directory)
     return root
+
+
+def checkout_of(directory: Path) -> Path:
+    """The checkout that holds `directory`, or itself outside of one."""
+    return _git_root(directory) or directory
+
+
+def project_of(directory: Path) -> Path:
+    """Where the matrix.yaml is by which a name is meant here: the checkout that holds `directory`, or itself where git
+    is not used; else fmha's own. No commit is needed: whoever looks reads files as they are."""
+    root = _git_root(directory) or directory
+    return root if (root / MATRIX_FILE).is_file() else project.sources()
 
 
 def home_of(directory: Path) -> Path:

@@ -16,7 +16,7 @@ from fmha.harness.isolate import MECHANISMS
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.gate import HAZARDS
 from fmha.harness.judge.status import Status
-from fmha.harness.text import one_line
+from fmha.harness.text import cut, fitting, one_line
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 TIME = "us"  # of a launch on a GPU, where the run has such times
-DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
+DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err", "seconds", "hazards", "cosine")
+MOST_ENTRIES, MOST_LINES = 8, 100  # of PTX, whose lines that nothing executed are named; characters of each
 MOST_CAUSES = 3
 MOST_LINES = 8
 MOST_CHANGED = 10
@@ -167,11 +168,12 @@ def _table(record: RunRecord, console: Console) -> None:
             _line(console, "  ".join(left + right))
         return
     kept = _fitting(columns, widths, console.width)
+    fitted = dict(zip(kept, fitting([widths[at] for at in kept], console.width, 1, range(1, len(kept))), strict=True))
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
     for at in kept:
         table.add_column(columns[at], justify="left" if at < 2 else "right", no_wrap=True)
     for row, item in zip(rows, record.configurations, strict=True):
-        table.add_row(*(Text(row[at], STYLES[item.status] if at == 1 else "") for at in kept))
+        table.add_row(*(Text(cut(row[at], fitted[at]), STYLES[item.status] if at == 1 else "") for at in kept))
     console.print(table)
 
 
@@ -288,9 +290,21 @@ def coverage_totals(record: RunRecord) -> Iterator[str]:
 
 
 def _never_executed(record: RunRecord) -> Iterator[str]:
-    for file, part in record.coverage.source.items() if record.coverage else ():
+    """The lines, of source all of them, of PTX the first of the first entries; the record has all."""
+    if record.coverage is None:
+        return
+    for file, part in record.coverage.source.items():
         if part.missing:
             yield f"  {file}: {part.executed} of {part.lines}; never executed: {part.missing}"
+    missing = {entry: part for entry, part in record.coverage.ptx.items() if part.missing}
+    for entry, part in list(missing.items())[:MOST_ENTRIES]:
+        lines, _, more = (
+            part.missing[:MOST_LINES].rpartition(", ") if part.missing[MOST_LINES:] else (part.missing, "", "")
+        )
+        rest = " and more" if more else ""
+        yield f"  PTX of {entry}: {part.executed} of {part.lines}; never executed: {lines}{rest}"
+    if len(missing) > MOST_ENTRIES:
+        yield f"  and of {len(missing) - MOST_ENTRIES} more entries; the record has all"
 
 
 def _share(parts: Iterable[Covered]) -> str:

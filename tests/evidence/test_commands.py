@@ -164,7 +164,7 @@ def test_a_baseline_is_a_clean_green_run(checkout: Path, fmha: Fmha) -> None:
     red = record(outcomes={IDS[0]: {"status": "fail", "reasons": ("x",)}})
     dirty = record(minutes=1)
     dirty = dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"dirty": True, "dirty_count": 2})})
-    for run, words in ((red, f"the run did not pass: {IDS[0]}"), (dirty, "2 file(s) that differ from its commit")):
+    for run, words in ((red, f"the run did not pass: {IDS[0]}"), (dirty, "2 file(s) that differ from its commit: ")):
         path = archive.write(run, checkout / "results")
         ran = fmha("baseline", "accept", path.name, "--why", "x")
         assert ran.returncode == ExitCode.USAGE

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness import project
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.stages.preflight import git_facts
+from fmha.harness.stages.preflight import git_facts, project_of
 from tests.harness.support import git
 
 
@@ -45,6 +46,24 @@ def test_before_the_first_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     with pytest.raises(UserError, match="no commit yet"):
         git_facts(tmp_path)
+
+
+def test_without_a_matrix_and_a_commit_what_fmha_brought_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder that git knows nothing of; whoever has a matrix.yaml of his own is told to commit."""
+    monkeypatch.setattr(project, "brought", lambda: True)
+    monkeypatch.setattr(project, "unpacked", lambda: tmp_path / "brought")
+    here = tmp_path / "here"
+    here.mkdir()
+    assert git_facts(here).folder == here
+    git(here, "init", "-q")
+    assert git_facts(here).folder == here
+    assert project_of(here) == tmp_path / "brought"
+    (here / "matrix.yaml").write_text("")
+    assert project_of(here) == here
+    with pytest.raises(UserError, match="no commit yet"):
+        git_facts(here)
 
 
 def test_a_bare_repository_or_the_inside_of_one(checkout: Path) -> None:

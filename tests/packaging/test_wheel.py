@@ -129,6 +129,30 @@ def test_the_matrix_runs_in_an_empty_folder(installed, tmp_path):
 
 
 @pytest.mark.nvcc
+def test_what_looks_on_works_in_an_empty_folder(installed, tmp_path):
+    """Before and after `git init`, with nothing committed; what is of commits says that there are none."""
+
+    def fmha(*arguments):
+        command = [installed.parent / "fmha", *arguments]
+        environment = os.environ | {"FMHA_NVCC": str(find_nvcc().path)}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert "Traceback" not in done.stderr
+        return done
+
+    name = "hd64_t1_sk128"
+    (tmp_path / "session").write_text("where\n")
+    for step in ("empty", "git init"):
+        for look in ("roofline", "trace", "budget", "diag smem", "launches", "debug --script session"):
+            done = fmha(*look.split(), name)
+            assert done.returncode == 0, (step, look, done.stderr)
+        assert "PASS 1 of 1" in fmha("run-matrix", "--case", name).stdout
+        for command, said in (("regress", "nothing to compare with"), ("watch", "there is nothing to watch")):
+            done = fmha(command)
+            assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+
+
+@pytest.mark.nvcc
 @pytest.mark.torch
 def test_attention_runs_in_an_empty_folder(installed, tmp_path):
     environment = os.environ | {"FMHA_NVCC": str(find_nvcc().path)}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.see.subject import Subject, of_configuration
+from fmha.harness.see.configurations import of_configuration
+from fmha.harness.see.subject import Subject
 
 CASE = "hd64_t32_sk256_p-smem"
 

@@ -165,7 +165,7 @@ def test_a_launch_that_the_driver_would_refuse_ends_with_its_reason(editor, tmp_
 
 
 def test_what_cannot_be_launched_is_refused_and_another_launch_may_follow(editor):
-    with pytest.raises(MessageHandlingError, match="a file needs its launch"):
+    with pytest.raises(MessageHandlingError, match="a file of PTX needs its launch"):
         editor.launch(kernel=PTX).wait_for_response()
     with pytest.raises(MessageHandlingError, match="nothing runs yet"):
         editor.ask("threads")

@@ -9,7 +9,8 @@ import pytest
 from fmha import emulator
 from fmha.emulator.debug.session import Session, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
-from fmha.harness.see.subject import Subject, of_file
+from fmha.harness.see.files import of_file
+from fmha.harness.see.subject import Subject
 from tests.pages import assert_shown
 
 HERE = Path(__file__).parent / "kernels"

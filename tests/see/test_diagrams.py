@@ -41,7 +41,7 @@ def test_shared_memory_in_cutes_notation(ours):
 def test_every_byte_of_an_operand_that_a_copy_brought_is_one_that_the_copy_wrote(ours):
     """Two parts of the machine that compute swizzles each for itself agree, element by element: K as TMA writes it and
     as the MMA reads it."""
-    log = diagrams.recorded(ours, OPERANDS | ACCESSES | BARRIERS)
+    log, _ = diagrams.recorded(ours, OPERANDS | ACCESSES | BARRIERS)
     memory = diagrams.first_cta(log)
     product = next(p for p in memory.products if p.name == "S0")
     written = {}
@@ -67,7 +67,7 @@ def test_barriers(ours):
 
 def test_budget(ours):
     found = budget.budget_of(ours)
-    assert found.needs == Needs(192, ours.resources.registers, ours.shared_bytes, 512)
+    assert found.needs == Needs(192, ours.build().resources.registers, ours.build().variant.shape.shared_bytes, 512)
     assert ("O", 256, 64) in found.tensor
     assert ("q", 0x400, 16384) in found.shared
     assert [warps for warps, *_ in found.roles] == ["warps 0-3", "warp 4", "warp 5"]

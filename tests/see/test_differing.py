@@ -18,7 +18,7 @@ def line_of(file: str, text: str) -> int:
 
 
 def difference(a: str, b: str) -> tuple[str, ...]:
-    return compare(HERE, parse_side(f"{HERE / a}"), parse_side(f"{HERE / b}"), LAUNCH).lines
+    return compare(HERE, parse_side(f"{HERE / a}"), parse_side(f"{HERE / b}"), str(LAUNCH)).lines
 
 
 def test_a_load_that_does_not_wait_differs_between_schedules():
@@ -50,6 +50,6 @@ def test_commits(repository):
     with pytest.raises(UserError, match="no commit is named 'nowhere'"):
         compare(repository, parse_side("hd64_t1_sk128@nowhere"), parse_side("hd64_t1_sk128"), None)
     with pytest.raises(UserError, match="a file of PTX is of no commit"):
-        compare(HERE, parse_side("early.ptx@HEAD"), parse_side("early.ptx"), LAUNCH)
+        compare(HERE, parse_side("early.ptx@HEAD"), parse_side("early.ptx"), str(LAUNCH))
     with pytest.raises(UserError, match="names nothing"):
         parse_side("@HEAD")

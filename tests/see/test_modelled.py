@@ -63,7 +63,7 @@ def test_nothing_that_is_free_makes_a_call_slower(time):
 
 def test_the_timeline_has_every_role_and_what_works_beside_them(time):
     *_, timed = time
-    timeline, sources = modelled.timeline_of(timed, modelled.launch_of(timed, None))
+    timeline, sources = modelled.timeline_of(timed, 0)
     roles = {timeline.role(k) for k in range(len(timeline.warps))}
     assert roles == {"loads", "multiplies", "computes"}
     events = timeline.events(1845.0, sources)
@@ -83,18 +83,19 @@ def test_a_trace_says_which_launch_it_is_of(tmp_path):
         done = fmha(*arguments)
         assert done.returncode == 0, done.stderr
         first, second, *_ = done.stdout.splitlines()
-        assert second.startswith(f"of {entry} alone, one of 2 launches of the call: fmha_fwd_sm100_hd64_ptmem ")
+        number = 1 + bool(launch)
+        assert second.startswith(f"launch {number} of 2, {entry}; all of them: 1 fmha_fwd_sm100_hd64_ptmem ")
         cycles[entry] = int(first.partition(": ")[2].split()[0])
     assert cycles["fmha_combine"] < cycles["fmha_fwd_sm100_hd64_ptmem"]
     done = fmha(*arguments[:-1], "merge")
     assert done.returncode == ExitCode.USAGE
-    words = "--launch: 'merge' is of no launch of the call; there are fmha_fwd_sm100_hd64_ptmem, fmha_combine"
+    words = "--launch: 'merge' is of no launch; there are 1 fmha_fwd_sm100_hd64_ptmem, 2 fmha_combine"
     assert done.stderr.splitlines()[-1] == f"fmha: {words}"
 
 
 def test_the_timeline_is_drawn(time):
     *_, timed = time
-    timeline, _ = modelled.timeline_of(timed, modelled.launch_of(timed, None))
+    timeline, _ = modelled.timeline_of(timed, 0)
     assert 0 < timeline.busy["tensor"] <= 1
     picture = ElementTree.fromstring(drawn("a call", timeline))
     space = "{http://www.w3.org/2000/svg}"
@@ -144,7 +145,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["roofline"], "no configuration; name one, or give --suite or --measured"),
+        (["roofline"], "nothing is named; name a configuration, or give --suite or --measured"),
         (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
         (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200, gb200, gb300"),
         (
@@ -174,7 +175,7 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
 )
 @pytest.mark.parametrize("gpu", ["h200", "b200"])
 def test_what_is_not_modelled_is_refused_and_never_left_out_of_the_time(name: str, absent: str, gpu: str) -> None:
-    (item,) = modelled.configurations_of([name], gpu)
+    item = parse_id(name)
     with pytest.raises(UserError, match=f"the timing model draws no {absent}"):
         list(modelled.modelled(Path.cwd(), [item], gpu, lambda line: None))
 

@@ -243,7 +243,7 @@ return {"x": np.array([Bomb()], dtype=object)}
     ("method", "body", "words"),
     [
         ("outputs(self, case)", 'return {"y": Output((-1,))}', "outputs.y.shape is -1"),
-        ("outputs(self, case)", 'return {"y": Output((4,), "O")}', "expected one of f64"),
+        ("outputs(self, case)", 'return {"y": Output((4,), "O")}', "is not one of f64"),
         ("outputs(self, case)", 'return {"y": Output((1 << 34, 1 << 34))}', "outputs: more than"),
         ("launches(self, case)", "return [Launch((1, 1), (1, 1, 1), [])]", "expected 3 items, found 2"),
         (

@@ -148,7 +148,7 @@ def test_a_missing_entry_is_an_error(tree, tmp_path):
     variant = dataclasses.replace(VARIANT, entry="elsewhere")
     (result,) = build(tree, tmp_path / "cache", (variant,))
     assert result.error is not None
-    assert "no entry elsewhere" in result.error.splitlines()[0]
+    assert "there is no elsewhere; there are fmha_fwd_sm100_hd64_ptmem" in result.error.splitlines()[0]
 
 
 def test_flags_from_the_environment_do_not_reach_the_compiler(tree, tmp_path, monkeypatch):

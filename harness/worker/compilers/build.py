@@ -186,8 +186,9 @@ def _result(
     cached: bool,
     error: str | None = None,
 ) -> BuildResult:
+    symbols = tuple(sorted((manifest or {}).get("symbols", {}).items()))
     return BuildResult(
-        variant=variant,
+        variant=replace(variant, symbols=symbols) if symbols else variant,
         ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
         cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
         resources=_most_used(manifest, [variant.entry]),

@@ -13,6 +13,7 @@ from typing import Any
 
 from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Variant
+from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.params import sm90_table
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
 from fmha.harness.worker.compilers.hashes import Hashes
@@ -23,6 +24,7 @@ from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import Toolchain
 
 LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
+_ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$%]+)", re.MULTILINE | re.ASCII)
 _MODULES = "fmha.harness.worker.compilers"
 # What nvcc is given for a variant's PTX, and to assemble it.
 Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
@@ -61,7 +63,8 @@ def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any]
     (kept / f"{variant.name}.cubin").write_bytes(cubin)
     (kept / LOG).write_text(said + log, encoding="utf-8")
     names = [variant.entry, *beside(variant)]
-    resources = {name: parse_resources(log, name) for name in names}
+    symbols = _symbols(text, names, variant)
+    resources = {name: parse_resources(log, symbols[name]) for name in names}
     if missing := [name for name, used in resources.items() if used is None]:
         raise BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
     if hash_sources(task.root, variant.sources) != task.source_hashes[variant.sources]:
@@ -71,7 +74,17 @@ def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any]
     if inputs is not None and changed_since(task.root, inputs, started):
         inputs = None
     facts = {"variant": variant.name, "nvcc": task.toolchain.nvcc.version, "resources": encode(resources)}
+    facts["symbols"] = {name: symbol for name, symbol in symbols.items() if name != symbol}
     return facts, inputs, processor
+
+
+def _symbols(text: str, names: Sequence[str], variant: Variant) -> dict[str, str]:
+    """What entries are called in the PTX. BuildError for a name of none or of several, with those that there are."""
+    known = _ENTRY.findall(text)
+    try:
+        return {name: symbol_of(name, known) for name in names}
+    except UnknownNameError as error:
+        raise BuildError(f"entry of {variant.source}: {error}") from error
 
 
 def beside(variant: Variant) -> list[str]:

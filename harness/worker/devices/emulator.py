@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.coverage import own_of
+from fmha.emulator.device import Around
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.contract.device import (
     DeviceError,
@@ -30,7 +30,6 @@ from fmha.harness.worker.pool.lines import Lines
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16
 
-Around = Callable[[emulator.Device, emulator.Module, str], AbstractContextManager[object]]
 _Spelled = dict[str, dict[str, list[str]]]  # "ptx" by entry and "source" by file: lines as Lines.as_json has them
 
 
@@ -40,7 +39,8 @@ class EmulatorDevice:
 
     `threads` of the host run CTAs side by side: where it is not given, FMHA_THREADS of the environment or as many as
     this process may use. `timing` names the GPU whose time is modelled: then only a few CTAs of a launch run, and no
-    output is whole. Every launch runs within the context that `around` makes for it: of somebody who looks on.
+    output is whole, unless `sampled` is False. Every launch runs within the context that `around` makes for it: of
+    somebody who looks on.
     """
 
     name = "emulator"
@@ -57,6 +57,7 @@ class EmulatorDevice:
         watch: bool = False,
         timing: str | None = None,
         around: Around | None = None,
+        sampled: bool = True,
     ) -> None:
         self._watch = watch
         self._around = around or (lambda device, module, entry: nullcontext())
@@ -71,7 +72,7 @@ class EmulatorDevice:
                 threads=threads or min(_MAX_THREADS, int(os.environ.get(THREADS) or len(os.sched_getaffinity(0)))),
                 watch=watch,
                 timing=timing,
-                sampled=timing is not None,
+                sampled=sampled and timing is not None,
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error

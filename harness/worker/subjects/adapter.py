@@ -45,6 +45,7 @@ class Adapter:
         self._of_kernel: AdapterProcess | None = None  # of its own
         self._on_gpu = False
         self._drawn: tuple[int, Case, Arrays] | None = None
+        self._kinds: dict[str, str] = {}  # of inputs that are of ml_dtypes' types: the types
 
     @property
     def file(self) -> str:
@@ -99,7 +100,8 @@ class Adapter:
 
     def inputs(self, seed: int, case: Case) -> Arrays:
         """They depend on the seed and the case's name alone."""
-        _, arrays = self._judging.ask("inputs", {"case": _said(case), "seed": seed})
+        said, arrays = self._judging.ask("inputs", {"case": _said(case), "seed": seed})
+        self._kinds = _checked(self._judging, "inputs", lambda: _kinds(said["kinds"], arrays))
         self._drawn = (seed, case, arrays)
         return arrays
 
@@ -109,7 +111,7 @@ class Adapter:
         if drawn is not None and drawn[1] == case and drawn[2] is inputs:
             _, arrays = self._judging.ask("reference", {"case": _said(case), "seed": drawn[0]})
         else:
-            _, arrays = self._judging.ask("reference", {"case": _said(case)}, inputs)
+            _, arrays = self._judging.ask("reference", {"case": _said(case), "kinds": self._kinds}, inputs)
         for name, array in arrays.items():
             if array.dtype.str[1:] != "f8":
                 raise self._judging.odd("reference", f"{name} is of {array.dtype}, not of float64")
@@ -132,7 +134,7 @@ class Adapter:
         """What a callable returns over `inputs` on torch's `device`: torch's names of the types, and the arrays. Raises
         RefusedError where it cannot be called."""
         process = self._kernel_side(gpu=device == "cuda")
-        said, arrays = process.ask("call", {"case": _said(case), "device": device}, inputs)
+        said, arrays = process.ask("call", {"case": _said(case), "device": device, "kinds": self._kinds}, inputs)
         kinds = _checked(process, "call", lambda: dict(said["kinds"]))
         if kinds.keys() != arrays.keys():
             raise process.odd("call", "its arrays are not those that it names")
@@ -140,7 +142,8 @@ class Adapter:
 
     def prepare(self, case: Case, device: str, inputs: Arrays) -> None:
         """What `batch` calls from now on, until `release`. Raises RefusedError."""
-        self._kernel_side(gpu=device == "cuda").ask("prepare", {"case": _said(case), "device": device}, inputs)
+        said = {"case": _said(case), "device": device, "kinds": self._kinds}
+        self._kernel_side(gpu=device == "cuda").ask("prepare", said, inputs)
 
     def batch(self, times: int) -> Callable[[], float]:
         """So many calls, in the call's own process: what makes them, and says how many seconds they took there."""
@@ -193,6 +196,15 @@ def _checked(process: AdapterProcess, what: str, read: Callable[[], T]) -> T:
         return read()
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise process.odd(what, error) from error
+
+
+def _kinds(said: Any, arrays: Arrays) -> dict[str, str]:
+    """ValueError for what names no input, or no type."""
+    from fmha.harness.worker.subjects.dtypes import KINDS
+
+    if not isinstance(said, dict) or not said.keys() <= arrays.keys() or not set(said.values()) <= KINDS:
+        raise ValueError("its kinds are not those of its arrays")
+    return {str(name): str(kind) for name, kind in said.items()}
 
 
 def _said(case: Case) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.calls import array_of, batch_of_calls, tensor_of
+from fmha.harness.worker.subjects.dtypes import plain, viewed
 from fmha.harness.worker.subjects.frames import Arrays, FrameError, Stream, pieces, received
 from fmha.harness.worker.subjects.kernel import Kernel, Output, Struct, TensorMap
 from fmha.harness.worker.subjects.loading import load_kernel, told
@@ -83,13 +84,17 @@ class Answerer:
     def inputs(self, said: dict[str, Any], _: Arrays) -> Answer:
         made = self._inputs(said)
         self._drawn = (_key(said), made)
-        return {}, {name: np.asarray(array) for name, array in made.items()}
+        plainly = {name: plain(array) for name, array in made.items()}
+        kinds = {name: kind for name, (_, kind) in plainly.items() if kind}
+        return {"kinds": kinds}, {name: array for name, (array, _) in plainly.items()}
 
     def reference(self, said: dict[str, Any], arrays: Arrays) -> Answer:
         """Of the arrays, or of the inputs of a seed, which are at hand where they were the last."""
         if "seed" in said:
             at_hand = self._drawn is not None and self._drawn[0] == _key(said)
             arrays, self._drawn = self._drawn[1] if at_hand and self._drawn else self._inputs(said), None
+        else:
+            arrays = {name: viewed(array, said["kinds"].get(name, "")) for name, array in arrays.items()}
         wanted = self.kernel.reference(_case(said["case"]), arrays)
         return {}, {name: np.asarray(array, dtype=np.float64) for name, array in wanted.items()}
 
@@ -147,7 +152,8 @@ class Answerer:
         assert isinstance(kernel, CallableKernel)
         if missing := [module for module in ("torch", *kernel.modules) if util.find_spec(module) is None]:
             raise _RefusedError(f"{self._name} needs the module {missing[0]}, which is not installed here")
-        tensors = {name: tensor_of(array, said["device"]) for name, array in arrays.items()}
+        kinds = said.get("kinds", {})
+        tensors = {name: tensor_of(array, said["device"], kinds.get(name, "")) for name, array in arrays.items()}
         self._call = kernel.call(_case(said["case"]), tensors)
 
     def _inputs(self, said: dict[str, Any]) -> Mapping[str, Any]:
@@ -202,7 +208,10 @@ def _key(said: dict[str, Any]) -> object:
 
 
 def _buffers(made: Mapping[str, Output]) -> dict[str, Any]:
-    return {name: {"shape": encode(tuple(item.shape)), "dtype": item.dtype} for name, item in made.items()}
+    return {
+        name: {"shape": encode(tuple(item.shape)), "dtype": item.dtype, "first": item.first}
+        for name, item in made.items()
+    }
 
 
 def _argument(item: Any) -> dict[str, Any]:

@@ -14,14 +14,15 @@ from fmha.harness.contract.codec import CodecError, decode
 from fmha.harness.contract.device import Dim3
 from fmha.harness.judge.case import Field
 from fmha.harness.text import lines
+from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import MOST_ARRAYS, MOST_BYTES, MOST_NAME
-from fmha.harness.worker.subjects.kernel import DTYPES, Build, Output, TensorMap
+from fmha.harness.worker.subjects.kernel import Build, Output, TensorMap
 
 MOST_WORDS: Final = 20_000  # characters of what went wrong
 MOST_ITEMS: Final = 4096  # of anything that is a list
 MOST_LAUNCHES: Final = 10_000
 MOST_STRUCT: Final = 1 << 16  # bytes; CUDA passes 32,764
-_ENTRY = re.compile(r"[A-Za-z_$%][\w$]{0,4095}", re.ASCII)
+_ENTRY = re.compile(r"[A-Za-z_$%:][\w$:<>,&*() -]{0,4095}", re.ASCII)  # a symbol, or C++'s name of one
 _MACRO = re.compile(r"[A-Za-z_]\w{0,255}", re.ASCII)
 _WORD: Final = 4096  # characters of a path, a flag, a macro's value
 
@@ -104,7 +105,7 @@ def buffers(said: Any, what: str) -> dict[str, Output]:
         made[name] = decode(Output, item, f"{what}.{name}")
         for size in made[name].shape:
             _number(f"{what}.{name}.shape", size, 0, MOST_BYTES)
-        room -= math.prod(made[name].shape) * DTYPES[made[name].dtype].itemsize
+        room -= math.prod(made[name].shape) * dtype_of(made[name].dtype).storage.itemsize
     if room < 0:
         raise CodecError(f"{what}: more than {MOST_BYTES} bytes")
     return made

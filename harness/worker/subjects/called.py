@@ -14,13 +14,13 @@ from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Tim
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.declared import Declared, Ran
+from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
-from fmha.harness.worker.subjects.kernel import DTYPES
 from fmha.harness.worker.subjects.peers import RefusedError
 from fmha.harness.worker.timing import UntimedError, time_alone
 
-# torch's names of what an output's `dtype` is.
-_TORCH: Final = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
+# torch's names of what an output's `dtype` is, where they are not ml_dtypes'.
+_TORCH: Final = {"e2m1x2": "float4_e2m1fn_x2"}
 
 
 def subject_of(adapter: Adapter) -> Declared:
@@ -44,14 +44,16 @@ class Called(Declared):
         if found.keys() != outputs.keys():
             raise ValueError(f"call gives {', '.join(found)}; the outputs are {', '.join(outputs)}")
         for name, output in outputs.items():
-            shape, wanted = found[name].shape, _TORCH[output.dtype]
-            if (shape, kinds[name]) != (output.shape, wanted):
+            kind = dtype_of(output.dtype)
+            shape, wanted = found[name].shape, _TORCH.get(output.dtype, str(kind.values))
+            if (shape, kinds[name]) != (kind.shape(output.shape), wanted):
                 raise ValueError(
                     f"call gives {name} as {kinds[name]} of {shape}; the output is {wanted} of {output.shape}"
                 )
-            if found[name].dtype != DTYPES[output.dtype]:
+            if found[name].dtype.itemsize != kind.storage.itemsize:
                 raise ValueError(f"call gives {name} as {kinds[name]}, and sends {found[name].dtype}")
-        return Ran({name: found[name] for name in outputs}, LaunchReport())
+        bits = {name: found[name].view(dtype_of(output.dtype).storage) for name, output in outputs.items()}
+        return Ran(bits, LaunchReport())
 
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays

@@ -9,20 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def tensor_of(array: NDArray[Any], device: str) -> Any:
-    """A tensor of its own, for what is called may write it. 16 unsigned bits are bf16."""
+def tensor_of(array: NDArray[Any], device: str, kind: str = "") -> Any:
+    """A tensor of its own, for what is called may write it. `kind` is ml_dtypes' name of its type, where it is of one
+    of those; else 16 unsigned bits are bf16."""
     import torch
 
     made = torch.from_numpy(np.array(array))
-    return (made.view(torch.bfloat16) if array.dtype == np.uint16 else made).to(device)
+    wanted = getattr(torch, kind, None) if kind else torch.bfloat16 if array.dtype == np.uint16 else None
+    return (made if wanted is None else made.view(wanted)).to(device)
 
 
 def array_of(tensor: Any) -> NDArray[Any]:
-    """Of bf16 its bit patterns."""
+    """Of bf16 and smaller floating-point types their bit patterns."""
     import torch
 
     whole = tensor.detach().contiguous()
-    found: NDArray[Any] = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).cpu().numpy()
+    bits = {2: torch.uint16, 1: torch.uint8}.get(whole.dtype.itemsize)
+    numpys_own = whole.dtype in (torch.float16, torch.int16, torch.uint16, torch.int8, torch.uint8, torch.bool)
+    found: NDArray[Any] = (whole if bits is None or numpys_own else whole.view(bits)).cpu().numpy()
     return found
 
 

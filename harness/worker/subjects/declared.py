@@ -6,6 +6,7 @@ What fmha.harness.worker.subjects.kernel declares is asked of the adapter's proc
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
@@ -24,12 +25,11 @@ from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
+from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
-from fmha.harness.worker.subjects.kernel import DTYPES, Build, Output, TensorMap, from_bf16
+from fmha.harness.worker.subjects.kernel import Build, Output, TensorMap
 from fmha.harness.worker.timing import time_both, time_build
 
-# By size: a quiet NaN with a payload that no arithmetic makes, or an integer that nothing computes.
-POISON: Final = {2: 0x7FED, 4: 0x7FEDBEEF, 8: 0x7FFDBEEFDEADBEEF}
 MOST_TOLD: Final = 48  # characters
 
 
@@ -110,9 +110,10 @@ class Declared:
         reports = [self._launch(device, module, variant, item, addresses) for item in self._adapter.launches(case)]
         arrays = {}
         for name, output in outputs.items():
-            kind = DTYPES[output.dtype]
-            nbytes = int(np.prod(output.shape)) * kind.itemsize
-            arrays[name] = device.download(addresses[name], nbytes).view(kind).reshape(output.shape)
+            kind = dtype_of(output.dtype)
+            shape = kind.shape(output.shape)
+            nbytes = math.prod(shape) * kind.storage.itemsize
+            arrays[name] = device.download(addresses[name], nbytes).view(kind.storage).reshape(shape)
         return Ran(arrays, sum_of(reports))
 
     def writes(self, case: Case) -> Container[str]:
@@ -127,13 +128,11 @@ class Declared:
         digest = hashlib.sha256()
         found = []
         for name, output in outputs.items():
-            bits, wanted = ran.arrays[name], expected[name]
+            bits, wanted, kind = ran.arrays[name], expected[name], dtype_of(output.dtype)
             if wanted.shape != output.shape:
                 raise ValueError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
             digest.update(np.ascontiguousarray(bits).tobytes())
-            values = from_bf16(bits) if output.dtype == "bf16" else bits.astype(np.float64)
-            unwritten = int(np.count_nonzero(bits.view(f"u{bits.itemsize}") == POISON[bits.itemsize]))
-            found.append((values, wanted, unwritten))
+            found.append((kind.read(bits), wanted, _unwritten(output, bits, wanted)))
         return general(found, digest.hexdigest())
 
     def timed(
@@ -163,17 +162,21 @@ class Declared:
         return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
 
     def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:
-        """Addresses of the inputs, and of outputs and scratch that are full of poison."""
+        """Addresses of the inputs, and of outputs and scratch, which hold what they hold first."""
         written: dict[str, Output] = {}
         for what, buffers in (("an output", self._adapter.outputs(case)), ("scratch", self._adapter.scratch(case))):
-            if both := buffers.keys() & (inputs.keys() | written.keys()):
-                raise ValueError(f"{min(both)} is {what}, and something else: give what is both two names, and copy")
-            written |= buffers
+            kept = {name: output for name, output in buffers.items() if output.first == "input"}
+            if both := (buffers.keys() - kept.keys()) & (inputs.keys() | written.keys()):
+                step = "what is changed in place is an Output with first='input'; else copy, under two names"
+                raise ValueError(f"{min(both)} is {what}, and something else: {step}")
+            for name, output in kept.items():
+                _check_first(name, output, inputs)
+            written |= {name: output for name, output in buffers.items() if name not in kept}
         addresses = {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in inputs.items()}
         for name, output in written.items():
-            kind = DTYPES[output.dtype]
-            words = np.full(output.shape, POISON[kind.itemsize], np.dtype(f"u{kind.itemsize}"))
-            addresses[name] = _upload(device, name, words)
+            kind = dtype_of(output.dtype)
+            first = kind.poison if output.first == "poison" else 0
+            addresses[name] = _upload(device, name, np.full(kind.shape(output.shape), first, kind.storage))
         return addresses
 
     def _launch(
@@ -186,7 +189,30 @@ class Declared:
             raise ValueError(f"a launch is of {launch.entry}, which the build does not have: name it in its `others`")
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes, launch.cluster, launch.overlaps)
         packed = tuple(_packed(device, argument, addresses) for argument in launch.args)
-        return device.launch(module, launch.entry or variant.entry, config, packed)
+        return device.launch(module, variant.symbol(launch.entry or variant.entry), config, packed)
+
+
+def _check_first(name: str, output: Output, inputs: Arrays) -> None:
+    """ValueError for an output that begins as an input which is not there, or of another size."""
+    kind = dtype_of(output.dtype)
+    if name not in inputs:
+        raise ValueError(f"{name} is an output with first='input', and inputs has no {name}")
+    given, wanted = inputs[name], kind.shape(output.shape)
+    if given.shape != wanted or given.dtype.itemsize != kind.storage.itemsize:
+        has = f"{given.shape} of {given.dtype}"
+        raise ValueError(f"{name} is an output of {wanted} items of {output.dtype}, and its input has {has}")
+
+
+def _unwritten(output: Output, bits: NDArray[Any], wanted: NDArray[np.float64]) -> int:
+    """Elements that hold the poison still. Of a type that has no pattern to spare, those which should hold another."""
+    kind = dtype_of(output.dtype)
+    if output.first != "poison":
+        return 0
+    here = bits == kind.poison
+    if not kind.sure and here.any():
+        with np.errstate(all="ignore"):
+            here &= kind.store(np.nan_to_num(wanted, nan=np.nan)) != kind.poison
+    return int(np.count_nonzero(here)) * kind.per_item
 
 
 def _upload(device: Device, name: str, data: NDArray[Any]) -> int:

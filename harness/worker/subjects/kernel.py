@@ -18,23 +18,32 @@ from numpy.typing import NDArray
 from fmha.harness.contract.device import SINGLE, Dim3, TensorMapType
 from fmha.harness.judge.case import Case, Field
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.subjects.dtypes import dtype_of, from_dtype, to_dtype
 
-__all__ = ["Build", "Case", "Field", "Kernel", "Launch", "Output", "Struct", "TensorMap", "from_bf16", "to_bf16"]
+__all__ = [
+    "Build",
+    "Case",
+    "Field",
+    "Kernel",
+    "Launch",
+    "Output",
+    "Struct",
+    "TensorMap",
+    "from_bf16",
+    "from_dtype",
+    "to_bf16",
+    "to_dtype",
+]
 
 Array = NDArray[Any]
 to_bf16 = round_to_bf16
-DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    "f64": np.dtype(np.float64),
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(np.uint16),
-    "i32": np.dtype(np.int32),
-}
+FIRST: Final = ("poison", "zeros", "input")  # what an output may hold before the first launch
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One compilation: the `extern "C"` entry that is launched, and the macros that `-D` defines.
+    """One compilation: the entry that is launched, and the macros that `-D` defines. An entry that is not `extern "C"`
+    is named as in C++, with template arguments where it has some: `add<float, 4>`, `ns::add`.
 
     Two cases with equal builds share one. `shared_bytes` is the most dynamic shared memory that a launch asks for.
     `others` are further entries of the same module that launches name, as one that adds up what splits have left.
@@ -48,10 +57,21 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a kernel writes: a buffer of this shape, full of poison before the first launch."""
+    """What a kernel writes: a buffer of this shape, whose `dtype` is one of fmha.harness.worker.subjects.dtypes.
+
+    `first` says what it holds before the first launch: `poison`, so that an element that nobody writes fails; `zeros`,
+    for atomics and sums; or `input`, the input of the same name, which the kernel changes in place and the reference
+    gets as it was. Of e2m1x2, two elements to a byte, the shape is of elements.
+    """
 
     shape: tuple[int, ...]
-    dtype: Literal["f64", "f32", "f16", "bf16", "i32"] = "f32"
+    dtype: str = "f32"
+    first: Literal["poison", "zeros", "input"] = "poison"
+
+    def __post_init__(self) -> None:
+        dtype_of(self.dtype).shape(tuple(self.shape))
+        if self.first not in FIRST:
+            raise ValueError(f"first {self.first!r:.40} is not one of {', '.join(FIRST)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +163,16 @@ class Kernel(ABC):
 
     @abstractmethod
     def inputs(self, case: Case, random: np.random.Generator) -> Mapping[str, Array]:
-        """Buffers that the kernel reads, by name: drawn from `random` alone. bf16 is made by `to_bf16`."""
+        """Buffers that the kernel reads, by name: drawn from `random` alone. Arrays of NumPy's, of ml_dtypes' types, or
+        bit patterns that `to_dtype` makes."""
 
     @abstractmethod
     def outputs(self, case: Case) -> Mapping[str, Output]:
         """Buffers that the kernel writes, by name."""
 
     def scratch(self, case: Case) -> Mapping[str, Output]:
-        """Buffers that one launch leaves to the next, by name: full of poison before the first, and not compared."""
+        """Buffers that one launch leaves to the next, by name: full of poison before the first, or of zeros, and not
+        compared."""
         return {}
 
     @abstractmethod

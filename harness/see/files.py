@@ -1,0 +1,39 @@
+"""The launch of a file of PTX, as its launch.yaml describes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fmha import emulator
+from fmha.emulator.device import Around
+from fmha.emulator.timing.architecture import architecture
+from fmha.harness.emulate import read_launch_file
+from fmha.harness.emulate.launch import load, look_at, timed
+from fmha.harness.errors import UserError
+from fmha.harness.see.call_time import CallTime, of_timings
+from fmha.harness.see.configurations import parsed_schedule
+from fmha.harness.see.subject import Subject
+
+
+def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
+    """Of `fmha emulate`'s files. Raises UserError."""
+    file = read_launch_file(launch)
+    chosen, seed = parsed_schedule(schedule) if schedule else (None, 0)
+
+    def run(around: Around) -> None:
+        look_at(ptx, file, launch.parent, around, chosen, seed)
+
+    def time(gpu: str) -> CallTime:
+        target = load(ptx).target
+        if target[-1].isalpha() and target != architecture(gpu).arch:
+            what = f"it is for {target}, which runs on no GPU but its own, and {gpu} is {architecture(gpu).arch}"
+            raise UserError(what, where=str(ptx))
+        timing = timed(ptx, file, launch.parent, gpu)
+        return of_timings(gpu, [(file.entry or next(iter(load(ptx).entries)), timing)])
+
+    return Subject(ptx.name, run, time, gpu_for(load(ptx)), file=ptx.resolve(), root=ptx.resolve().parent)
+
+
+def gpu_for(module: emulator.Module) -> str:
+    """The GPU that PTX is for, where nobody names one."""
+    return "h200" if module.target.startswith("sm_90") else "b200"
