@@ -58,9 +58,9 @@ ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 # The same on sm_100a, and the columns that a team of threads merges there (kernel/sm100/combine.cuh).
 SM100_MOST_FOR_A_WARP: Final = 20
-SM100_SLAB: Final = 128
+SM100_SLAB: Final = 256
 SM100_SLAB_OF_MANY: Final = 32
-COMBINE_CTAS: Final = 4  # that a multiprocessor holds
+COMBINE_CTAS: Final = 4  # that a multiprocessor holds, on sm_90a
 
 
 @dataclass(frozen=True, slots=True)
