@@ -32,7 +32,6 @@ from fmha.harness.kernel_side.choice import (
     MOST_FOR_A_WARP,
     MOST_IN_CLUSTER,
     MULTIPROCESSORS,
-    SM100_MOST_FOR_A_WARP,
     ctas_per_sm,
 )
 from fmha.harness.kernel_side.params import SM90_KERNELS, sm90_shape, sm100_shape
@@ -46,7 +45,7 @@ MOST_ROWS: Final = 530  # t * heads
 MOST_LISTS: Final = 15  # t * batch, each with CTAs of its own
 MOST_MANY: Final = 48  # t * heads * batch where there are many splits, each with partial results of its own
 MANY_SPLITS: Final = 40  # more than a warp has lanes
-SPLITS_OF_A_CTA: Final = 1 + max(MOST_FOR_A_WARP, SM100_MOST_FOR_A_WARP)  # of few rows: a warp merges no whole row
+SPLITS_OF_A_CTA: Final = 21  # of few rows: a warp merges no whole row on either architecture
 HUGE: Final = 2**31 - 2  # a bound that a position may not be added to in 32 bits
 
 MASKS: Final[dict[str, dict[str, Any]]] = {

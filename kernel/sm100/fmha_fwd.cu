@@ -11,7 +11,8 @@
 //
 // The module has the combine kernels as well, for launches with splits: for few and for many, by kFmhaByHead.
 //
-// Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
+// Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name, and with
+// -DFMHA_ROWS=32|64 one of fewer query rows.
 #define FMHA_KV_HEADS 1
 #define FMHA_PAGED 1
 
@@ -117,10 +118,15 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 }  // namespace fmha
 
-extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
+#ifndef FMHA_ROWS
+#define FMHA_ROWS 0  // the head_dim's own
+#endif
+using Forward = fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED, FMHA_ROWS>;
+
+extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, Forward::kCtasPerSm)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-    fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED>>(params, fmha::ptx::shared_address(dynamic_shared));
+    fmha::forward<Forward>(params, fmha::ptx::shared_address(dynamic_shared));
 }
 
 namespace fmha {
