@@ -29,7 +29,6 @@ from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side import variants
 from fmha.harness.kernel_side.choice import (
     ARCH,
-    MOST_FOR_A_WARP,
     MOST_IN_CLUSTER,
     MULTIPROCESSORS,
     ctas_per_sm,

@@ -207,7 +207,7 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     Not where two row tiles of 512 read the same K and V from memory: they read them once while they go side by side,
     and CTAs that start as SMs come free do not."""
     if arch != ARCH:
-        return False
+        return True
     tiles = _row_tiles(sizes)
     reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)

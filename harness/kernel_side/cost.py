@@ -1,4 +1,4 @@
-"""What a call takes on a B200 by a variant of so many query rows a CTA, in so many splits: the cost that choice compares.
+"""What a call takes on a B200 by a variant of so many query rows a CTA, in so many splits: what choice compares.
 
 By sizes alone. The constants are what the timing model says of the kernels, in microseconds; of a B200 they were not
 measured. docs/journal/2026-11-28-b200-decode.md has how far the choice is from an exhaustive search under that model.
@@ -131,17 +131,15 @@ def rows_of(head_dim: int) -> tuple[int, ...]:
 
 
 def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
-    """Those for which the longest split is shorter than that of one fewer, while the GPU holds all CTAs at once."""
+    """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
+    sooner and leave memory to the others."""
     tile = sm100_shape(shape.head_dim, "smem", asked)
     tiles = -(-shape.keys // tile.keys)
     ctas = -(-shape.rows // tile.rows) * shape.planes
-    room = gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas
-    before = 0
-    for splits in range(1, max(1, min(room, tiles)) + 1):
-        longest = -(-tiles // splits)
-        if longest != before:
+    room = max(1, min(gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas, tiles))
+    for splits in range(1, room + 1):
+        if splits == room or -(-tiles // splits) != -(-tiles // (splits + 1)):
             yield splits
-        before = longest
 
 
 def best_of(gpu: Gpu, shape: Shape) -> tuple[int, int]:

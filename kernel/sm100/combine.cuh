@@ -167,6 +167,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     const int own = blockIdx.x * kTeams + threadIdx.x / (Team::kWarps * 32);
     const int rows = params.t * params.heads;
     const int64_t all = int64_t(params.batch) * rows, row = int64_t(blockIdx.z) * rows + own;
+    ptx::launch_dependents();
     ptx::wait_for_primary();
     if (own >= rows) {
         return;

@@ -66,11 +66,15 @@ __device__ __forceinline__ void store_empty_rows(const FmhaParams& params, const
 template <class Traits>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t shared_base) {
     ptx::launch_dependents();
+    if (work_in_memory(params)) {
+        ptx::wait_for_primary();
+    }
     const Work work = make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
     if (work.rows <= 0) {
         return;
     }
     if (work.tiles == 0) {
+        ptx::wait_for_primary();
         store_empty_rows<Traits>(params, work);
         return;
     }
@@ -89,6 +93,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     // Publishes the barriers and the TMEM address to every warp. Allocation is synchronous, so no tcgen05 fence is due.
     __syncthreads();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
+    ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
 
     if (warp == kTmaWarp) {
         if (in_pages(params)) {

@@ -51,6 +51,10 @@ struct FmhaTraits {
     static constexpr int kOutputN = kHeadDim < 256 ? kHeadDim : 256;
     static constexpr int kOutputParts = kHeadDim / kOutputN;
     static constexpr int kPartColumns = kOutputN / kThreadsPerRow;
+    // A tile of K or V comes in as many parts, each with a slot of the ring: K's part is given back while the next one
+    // is multiplied, and V's is what one accumulator needs.
+    static constexpr int kPartChunks = kHeadChunks / kOutputParts;
+    static constexpr int kSlots = kStages * kOutputParts;
 
     // The element of O in column `column` of O's columns, for share `share` of the lanes.
     FMHA_HOST_DEVICE static constexpr int output_element(int column, int share) {
@@ -86,8 +90,8 @@ struct FmhaTraits {
     // ---- mbarriers, 8 bytes each; an array is consecutive barriers. ----
     static constexpr int kQueryFull = 0;
     static constexpr int kKvFull = kQueryFull + 1;
-    static constexpr int kKvEmpty = kKvFull + kStages;
-    static constexpr int kScoreFull = kKvEmpty + kStages;
+    static constexpr int kKvEmpty = kKvFull + kSlots;
+    static constexpr int kScoreFull = kKvEmpty + kSlots;
     static constexpr int kProbabilityFull = kScoreFull + kBuffers;
     static constexpr int kOutputFull = kProbabilityFull + kBuffers;
     static constexpr int kKvTail = kOutputFull + 1;
@@ -117,7 +121,7 @@ struct FmhaTraits {
     static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
     static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
-    static constexpr int kPartBytes = kOutputN / kChunkElements * kKeyChunkBytes;  // from one part's columns of V on
+    static constexpr int kPartBytes = kPartChunks * kKeyChunkBytes;
 
     static constexpr uint32_t kScoreInstruction =
         instruction_descriptor(kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
