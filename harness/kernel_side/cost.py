@@ -63,19 +63,19 @@ class Merge:
 B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
 # By head_dim and the rows that a variant of fewer than the head_dim's own has; 0 for these.
 PACES: Final[Mapping[tuple[int, int], Pace]] = {
-    (64, 0): Pace(2.6, 1.10, 1.10, 0.28),
-    (64, 64): Pace(2.5, 0.67, 1.07, 0.28),
-    (64, 32): Pace(2.3, 0.58, 0.90, 0.28),
-    (128, 0): Pace(3.0, 1.10, 1.10, 0.56),
-    (128, 64): Pace(2.8, 0.73, 0.73, 0.56),
-    (128, 32): Pace(2.6, 0.66, 0.66, 0.56),
-    (256, 0): Pace(3.5, 0.73, 0.73, 0.69),
-    (256, 64): Pace(2.9, 0.66, 0.66, 0.56),
-    (512, 0): Pace(3.1, 1.80, 1.80, 1.11),
+    (64, 0): Pace(1.8, 1.10, 1.10, 0.28),
+    (64, 64): Pace(1.6, 0.67, 0.93, 0.28),
+    (64, 32): Pace(1.4, 0.58, 0.80, 0.28),
+    (128, 0): Pace(2.2, 1.10, 1.10, 0.56),
+    (128, 64): Pace(2.0, 0.73, 0.73, 0.56),
+    (128, 32): Pace(1.8, 0.66, 0.66, 0.56),
+    (256, 0): Pace(2.6, 0.73, 0.73, 0.69),
+    (256, 64): Pace(2.0, 0.66, 0.66, 0.56),
+    (512, 0): Pace(2.3, 1.40, 1.40, 1.11),
 }
 BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
 BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
-MEMORY_AROUND: Final = 0.65  # of what is around a CTA's tiles, the part for which memory is idle
+MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
 LAUNCH: Final = 0.2
 
 

@@ -86,11 +86,6 @@ FMHA_HOST_DEVICE inline int32_t keys_of(const FmhaParams& params, Index entry) {
     return params.kv_lens ? params.kv_lens[entry] : params.s_k;
 }
 
-// Whether make_work reads memory, and not only the parameters.
-FMHA_HOST_DEVICE inline bool work_in_memory(const FmhaParams& params) {
-    return scattered(params) || params.kv_lens || params.query_offsets || params.sparse_lens;
-}
-
 // One K/V head of one batch entry.
 struct Plane {
     int32_t entry;
