@@ -25,7 +25,7 @@ def test_says_why_nothing_runs_it(configuration, reason):
 
 def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
     apart = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5)
-    assert variant_for(apart).name == "sm100_hd64_ptmem"
+    assert variant_for(apart).name == "sm100_hd64_rows32"
     assert variant_for(apart, "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="fused"), "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="bhsd"), "sm_90a").name == "sm90_hd64_dense"
