@@ -132,13 +132,14 @@ def rows_of(head_dim: int) -> tuple[int, ...]:
 
 def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
     """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
-    sooner and leave memory to the others."""
+    sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
     tile = sm100_shape(shape.head_dim, "smem", asked)
     tiles = -(-shape.keys // tile.keys)
     ctas = -(-shape.rows // tile.rows) * shape.planes
     room = max(1, min(gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas, tiles))
+    alone = gpu.multiprocessors // ctas
     for splits in range(1, room + 1):
-        if splits == room or -(-tiles // splits) != -(-tiles // (splits + 1)):
+        if splits in (alone, room) or -(-tiles // splits) != -(-tiles // (splits + 1)):
             yield splits
 
 
