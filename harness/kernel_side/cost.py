@@ -102,7 +102,7 @@ def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     used = min(1.0, ctas / gpu.multiprocessors)
     time = max(waves * each, MEMORY_AROUND * pace.around + read / math.sqrt(used))
     busy = row_tiles * key_tiles * pace.tensor / (gpu.multiprocessors * time)
-    return time * max(1.0, gpu.clock / gpu.power_clock * busy ** (1 / 3))
+    return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
 
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,16 +23,16 @@ from tests.forked import fmha
 
 
 def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tuple[Configuration, Call, CallTime]:
-    variant = variant_for(item, "sm_100a")
+    call = call_for(item, architecture("b200"))
+    variant = variant_for(replace(item, splits=call.splits), "sm_100a")
     assert not isinstance(variant, str)
     (built,) = build_variants(repository, [variant], cache, 300.0, 1, lambda line: None)
-    call = call_for(item, architecture("b200"))
     return item, call, model("b200", variant, Path(built.ptx), call)
 
 
 @pytest.fixture(scope="module")
 def time(repository, build_cache):
-    return modelled_on_b200(repository, build_cache, parse_id("hd64_t128_sk1024_out-bf16"))
+    return modelled_on_b200(repository, build_cache, parse_id("hd64_t128_sk1024_out-bf16_splits2_p-tmem"))
 
 
 def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
