@@ -59,7 +59,7 @@ NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
-PROVEN_ROWS: Final = 32  # on sm_100a
+PROVEN_ROWS: Final = 128  # on sm_100a
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
 
@@ -236,9 +236,9 @@ def _shape_of(sizes: Sizes) -> Shape:
 
 
 def _sm100_rows(sizes: Sizes, splits: int) -> int:
-    """Those of the least cost. Not of lists, whose rows are one query's; and a row tile of few rows at head_dim 64 that
+    """Those of the least cost. Not of lists, whose rows are one query's; and a call of one row tile at head_dim 64 that
     is not split stays with the kernel that the guard runs."""
-    proven = sizes.head_dim == 64 and splits == 1 and sizes.t * sizes.heads <= PROVEN_ROWS
+    proven = sizes.head_dim == 64 and splits == sizes.batch == 1 and sizes.t * sizes.heads <= PROVEN_ROWS
     if sizes.topk or proven:
         return 0
     shape = _shape_of(sizes)

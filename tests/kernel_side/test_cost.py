@@ -38,13 +38,13 @@ def test_there_is_a_pace_for_each_variant() -> None:
     ("changes", "splits", "name"),
     [
         ({}, 4, "sm100_hd64_rows32"),
-        ({}, 1, "sm100_hd64_rows32"),
+        ({}, 1, "sm100_hd64_ptmem"),  # what the guard runs
         ({"heads": 64, "batch": 64, "s_k": 4096}, 4, "sm100_hd64_rows64"),
         ({"batch": 16, "s_k": 8192}, 9, "sm100_hd64_rows64"),  # of which an SM has two
         ({"head_dim": 128, "batch": 16, "s_k": 8192}, 9, "sm100_hd128_ptmem"),  # rows for all CTAs' threads
-        ({"heads": 32}, 1, "sm100_hd64_ptmem"),  # what the guard runs
         ({"heads": 32}, 2, "sm100_hd64_rows32"),
-        ({"heads": 33}, 1, "sm100_hd64_rows32"),
+        ({"batch": 2}, 1, "sm100_hd64_rows32"),
+        ({"t": 2, "heads": 65}, 1, "sm100_hd64_rows32"),
         ({"p_path": "smem"}, 4, "sm100_hd64_psmem"),
         ({"p_path": "tmem"}, 4, "sm100_hd64_ptmem"),
         ({"rows": 64}, 4, "sm100_hd64_rows64"),
