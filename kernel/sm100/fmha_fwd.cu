@@ -1,5 +1,5 @@
-// Fused attention forward for sm_100a: one CTA computes 128 query rows (64 at head_dim 512) against its range of the
-// tiles of keys that those rows see.
+// Fused attention forward for sm_100a: one CTA computes 128 query rows (64 at head_dim 512, or fewer where a variant is
+// of few) against its range of the tiles of keys that those rows see.
 //
 // Six warps, each with one role for the whole kernel:
 //   0-3  softmax and epilogue (softmax_role.cuh)
