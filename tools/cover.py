@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,13 +29,11 @@ from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side import variants
 from fmha.harness.kernel_side.choice import (
     ARCH,
-    MOST_FOR_A_WARP,
     MOST_IN_CLUSTER,
     MULTIPROCESSORS,
-    SM100_MOST_FOR_A_WARP,
     ctas_per_sm,
 )
-from fmha.harness.kernel_side.params import SM90_KERNELS, sm90_shape, sm100_shape
+from fmha.harness.kernel_side.params import SM90_KERNELS, SM100_FEW_ROWS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Sequence[Any]]
@@ -46,7 +44,7 @@ MOST_ROWS: Final = 530  # t * heads
 MOST_LISTS: Final = 15  # t * batch, each with CTAs of its own
 MOST_MANY: Final = 48  # t * heads * batch where there are many splits, each with partial results of its own
 MANY_SPLITS: Final = 40  # more than a warp has lanes
-SPLITS_OF_A_CTA: Final = 1 + max(MOST_FOR_A_WARP, SM100_MOST_FOR_A_WARP)  # of few rows: a warp merges no whole row
+SPLITS_OF_A_CTA: Final = 21  # of few rows: a warp merges no whole row on either architecture
 HUGE: Final = 2**31 - 2  # a bound that a position may not be added to in 32 bits
 
 MASKS: Final[dict[str, dict[str, Any]]] = {
@@ -105,6 +103,13 @@ SM100: Final = {
     for head_dim in (64, 128, 256, 512)
     for path in ("tmem", "smem")
 }
+# Of few rows: few configurations of their own, since what they share with the others is covered by those.
+SM100_FEW: Final = {
+    f"{head_dim}-{rows}": Kernel(
+        {"head_dim": head_dim, "rows": rows}, sm100_shape(head_dim, "smem", rows).keys, "sm_100a"
+    )
+    for head_dim, rows in SM100_FEW_ROWS
+}
 SM90: Final = {
     f"{head_dim}-{rows}": Kernel({"head_dim": head_dim, "rows": rows}, sm90_shape(head_dim, rows).keys, "sm_90a")
     for head_dim, rows in SM90_KERNELS
@@ -117,14 +122,15 @@ ENTRY: Final = 2**32 // (MOST_ENTRIES - 1) + 1
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Fields and their values; `kernels` are the values of the field `kernel`."""
+    """Fields and their values; `kernels` are the values of the field `kernel`, and `few` are those of few rows."""
 
     kernels: Mapping[str, Kernel]
     fields: Values
+    few: Mapping[str, Kernel] = field(default_factory=dict)
 
     def configuration(self, row: Row) -> Configuration:
         """The configuration of a complete row."""
-        kernel = self.kernels[row["kernel"]]
+        kernel = self.kernel(row)
         fields = {name: value for name, value in row.items() if name in DEFAULTS}
         fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
         if row["topk"]:
@@ -132,8 +138,11 @@ class Space:
             fields["s_sparse"] = sizes[row["sparse_rows"]]
         return Configuration(**fields)
 
+    def kernel(self, row: Row) -> Kernel:
+        return self.kernels.get(row["kernel"]) or self.few[row["kernel"]]
+
     def keys(self, row: Row) -> int:
-        return int(row["tiles"] * self.kernels[row["kernel"]].keys + row["tail"])
+        return int(row["tiles"] * self.kernel(row).keys + row["tail"])
 
     def work(self, row: Row) -> int:
         """head_dim * rows * keys."""
@@ -168,7 +177,7 @@ RULES: Final[tuple[tuple[frozenset[str], Callable[[Space, Row], bool]], ...]] = 
 
 
 def sm100() -> Space:
-    return Space(SM100, {"kernel": tuple(SM100), **FIELDS})
+    return Space(SM100, {"kernel": tuple(SM100), **FIELDS}, SM100_FEW)
 
 
 def sm90() -> Space:
@@ -185,7 +194,7 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    more = (lists_of_nothing, far_away, many_splits, walks, like_attention, late_first_keys)
+    more = (lists_of_nothing, far_away, many_splits, walks, like_attention, late_first_keys, few_rows)
     return [*made, *(row for rows_of in more for row in rows_of(space))]
 
 
@@ -281,6 +290,21 @@ def late_first_keys(space: Space) -> Iterator[Row]:
             tiles = 1000 // made.keys + 1
             yield {**PLAIN, **extra, "kernel": kernel, "t": 64, "tiles": tiles, "tail": 1000 - tiles * made.keys,
                    "mask": "window300"}  # fmt: skip
+
+
+def few_rows(space: Space) -> Iterator[Row]:
+    """Each kernel of few rows: a long row of tiles, V apart from K and K itself; rows past a CTA's that see none of the
+    first tiles; a list; and splits."""
+    outputs = itertools.cycle(("unnormalised", "bf16", "fp32"))
+    for (kernel, made), output in zip(space.few.items(), outputs, strict=False):
+        plain = {**PLAIN, "kernel": kernel, "output": output}
+        yield {**plain, "tiles": ROUNDS, "t": 33, "data": "steps"}
+        yield {**plain, "tiles": ROUNDS, "tail": 37, "heads": 3, "t": 5, "batch": 2, "kv": "shared", "mask": "causal",
+               "kv_lens": "ragged", "sink": "finite", "data": "extreme"}  # fmt: skip
+        yield {**plain, "tiles": 6, "tail": -1, "t": 130, "mask": "window70", "query_offsets": "mixed", "batch": 2}
+        yield {**plain, "tiles": 1, "topk": ROUNDS * made.keys // 2 + 1, "sparse_indices": "holes", "heads": 80, "t": 2,
+               "sparse_lens": "ragged", "sink": "mixed"}  # fmt: skip
+        yield {**plain, "tiles": 6, "tail": 1, "splits": 7, "heads": 16, "t": 2, "data": "steps"}
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:

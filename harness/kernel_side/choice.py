@@ -19,9 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch
+from fmha.harness.kernel_side.cost import B200, Shape, best_of, forward_us, merge_of, rows_of
+from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
 
-ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
+ARCH: Final = (
+    "sm_90a"  # of what follows; sm_100a has no clusters, and what it does is priced: fmha.harness.kernel_side.cost
+)
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
 SHORT_ROWS: Final = 64
@@ -56,10 +59,7 @@ NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
-# The same on sm_100a, and the columns that a team of threads merges there (kernel/sm100/combine.cuh).
-SM100_MOST_FOR_A_WARP: Final = 20
-SM100_SLAB: Final = 128
-SM100_SLAB_OF_MANY: Final = 32
+PROVEN_ROWS: Final = 128  # on sm_100a
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
 
@@ -95,6 +95,8 @@ class Sizes(Protocol):
 def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True, narrow: bool = False) -> int:
     """Query rows of a CTA; 0 for the first shape there is. `short` and `narrow`: whether there are kernels of that
     shape."""
+    if arch != ARCH:
+        return _sm100_rows(sizes, splits)
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
     if splits > 1:
@@ -106,7 +108,7 @@ def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: boo
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     """CTAs that a multiprocessor holds at once, of the shape that rows_of_cta calls `rows`."""
-    return sm90_launch(head_dim, rows).ctas_per_sm if arch == ARCH else 1
+    return sm90_launch(head_dim, rows).ctas_per_sm if arch == ARCH else sm100_ctas_per_sm(head_dim, rows)
 
 
 def kinds_of(rows: int) -> tuple[str, ...]:
@@ -127,8 +129,10 @@ def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
 def splits_of(arch: str, sizes: Sizes) -> int | None:
     """The number of splits where a rule has one: no more CTAs than the GPU holds at once, and no more than pay for
     their merge. Beyond FEW_SPLITS the fewest of those that leave the longest one as long."""
-    if arch != ARCH or sizes.topk:
+    if sizes.topk:
         return None
+    if arch != ARCH:
+        return best_of(B200, _shape_of(sizes))[1]
     short = SHORT_ROWS if _is_short(arch, sizes) else 0
     shape = sm90_launch(sizes.head_dim, short)
     ctas = -(-sizes.t * sizes.heads // shape.rows) * sizes.batch
@@ -203,7 +207,7 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     Not where two row tiles of 512 read the same K and V from memory: they read them once while they go side by side,
     and CTAs that start as SMs come free do not."""
     if arch != ARCH:
-        return False
+        return True
     tiles = _row_tiles(sizes)
     reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
@@ -220,12 +224,25 @@ def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int
     row where many splits leave few. On sm_100a both divide a row's columns among CTAs."""
     rows = sizes.t * sizes.heads
     if arch != ARCH:
-        many = splits > SM100_MOST_FOR_A_WARP
-        slabs = -(-sizes.head_dim // (SM100_SLAB_OF_MANY if many else SM100_SLAB))
-        return ("_many", (rows, slabs, sizes.batch)) if many else ("", (-(-rows // COMBINE_ROWS), slabs, sizes.batch))
+        merge = merge_of(B200, _shape_of(sizes), splits)
+        return merge.suffix, (-(-rows * merge.warps // COMBINE_ROWS), merge.slabs(sizes.head_dim), sizes.batch)
     if splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
         return "_many", (rows, 1, sizes.batch)
     return "", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
+
+
+def _shape_of(sizes: Sizes) -> Shape:
+    return Shape(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
+
+
+def _sm100_rows(sizes: Sizes, splits: int) -> int:
+    """Those of the least cost. Not of lists, whose rows are one query's; and a call of one row tile at head_dim 64 that
+    is not split stays with the kernel that the guard runs."""
+    proven = sizes.head_dim == 64 and splits == sizes.batch == 1 and sizes.t * sizes.heads <= PROVEN_ROWS
+    if sizes.topk or proven:
+        return 0
+    shape = _shape_of(sizes)
+    return min(rows_of(sizes.head_dim), key=lambda rows: forward_us(B200, shape, rows, splits))
 
 
 def _row_tiles(sizes: Sizes) -> int:

@@ -203,7 +203,7 @@ def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
         queries = 1 if call.topk else -(-shape.rows // call.heads)
         dense = min(dense, queries + call.window_left + call.window_right)
     tiles = -(-dense // shape.keys) + -(-call.topk // shape.keys)
-    room = multiprocessors * ctas_per_sm(variant.arch, call.head_dim) // ctas
+    room = multiprocessors * ctas_per_sm(variant.arch, call.head_dim, rows_define(variant)) // ctas
     return max(1, min(room, tiles // LEAST_TILES_A_SPLIT))
 
 

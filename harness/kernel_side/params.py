@@ -172,15 +172,24 @@ class FmhaParams:
         return bytes(packed)
 
 
-def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
+def sm100_shape(head_dim: int, p_path: PPath, asked: int = 0) -> LaunchShape:
     """fmha_sm100_shape of fmha_launch.h."""
-    rows = 64 if head_dim == 512 else 128
+    rows = asked or (64 if head_dim == 512 else 128)
     keys = 128 if head_dim <= 128 else 64
     stages = 2 if head_dim == 512 else 4
     elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
-    exchange = 0 if head_dim != 512 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
+    exchange = 0 if rows == 128 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
     shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
+
+
+# Head_dims and query rows of the variants of fewer rows than a head_dim's own.
+SM100_FEW_ROWS: Final = ((64, 64), (64, 32), (128, 64), (128, 32), (256, 64))
+
+
+def sm100_ctas_per_sm(head_dim: int, asked: int) -> int:
+    """fmha_sm100_ctas_per_sm of fmha_launch.h."""
+    return 2 if head_dim == 64 and asked else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,34 @@ from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
 from fmha.harness.kernel_side import choice
-from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape, sm100_shape
+from fmha.harness.kernel_side.params import (
+    SM90_KERNELS,
+    SM90_KINDS,
+    SM90_SHAPES,
+    SM100_FEW_ROWS,
+    sm90_shape,
+    sm100_shape,
+)
 
 # The shapes of sm_90a whose CTAs walk from row tile to row tile, or of which one divides head_dim.
 _DENSE = tuple(made for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS or SM90_SHAPES[made].dense_overlap)
 
 
-def _sm100(head_dim: int, p_path: PPath) -> Variant:
-    entry = f"fmha_fwd_sm100_hd{head_dim}_p{p_path}"
+def _sm100(head_dim: int, p_path: PPath, rows: int = 0) -> Variant:
+    name = f"sm100_hd{head_dim}" + (f"_rows{rows}" if rows else f"_p{p_path}")
+    entry = f"fmha_fwd_{name}"
     return Variant(
-        name=f"sm100_hd{head_dim}_p{p_path}",
+        name=name,
         arch="sm_100a",
         source="kernel/sm100/fmha_fwd.cu",
         entry=entry,
         head_dim=head_dim,
         p_path=p_path,
-        shape=sm100_shape(head_dim, p_path),
+        shape=sm100_shape(head_dim, p_path, rows),
         defines=(
             ("FMHA_HEAD_DIM", str(head_dim)),
             ("FMHA_P_IN_SHARED", str(int(p_path == "smem"))),
+            *((("FMHA_ROWS", str(rows)),) if rows else ()),
             ("FMHA_ENTRY", entry),
         ),
         combine="fmha_combine",
@@ -71,6 +80,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
+    *(_sm100(head_dim, "smem", rows) for head_dim, rows in SM100_FEW_ROWS),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
     *(sm90_variant(*made, "dense", by_head=True) for made in _DENSE),
@@ -112,7 +122,9 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
     windowed = configuration.mask != "none"
     narrow = by_head and configuration.packed not in ("q", "both")
-    if by_rule is None:
+    if arch != choice.ARCH and configuration.p_path != "auto":
+        by_rule = 0  # a path of P is asked for, and there are several for a head_dim's own rows alone
+    elif by_rule is None:
         by_rule = choice.rows_of_cta(arch, configuration.planes, splits, windowed, short=not by_head, narrow=narrow)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]

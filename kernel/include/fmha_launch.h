@@ -21,22 +21,32 @@ constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM addr
 
 constexpr int32_t kFmhaSm100Threads = 192;  // warps 0-3 softmax and epilogue, 4 MMA, 5 TMA
 
-// A row of head_dim 512 is shared by two threads, which exchange maxima, 2 buffers of a float for each of 128 threads,
-// and for P in TMEM also their 32 keys of P in bf16.
-constexpr int32_t fmha_sm100_exchange_bytes(int32_t head_dim, bool p_in_shared) {
-    return head_dim != 512 ? 0 : 2 * 128 * 4 + (p_in_shared ? 0 : 128 * 32 * 2);
+// Query rows of a CTA: 128, at head_dim 512 64, or fewer where a variant of fewer is asked for (0: none is).
+constexpr int32_t fmha_sm100_rows(int32_t head_dim, int32_t asked) {
+    return asked > 0 ? asked : head_dim == 512 ? 64 : 128;
+}
+
+// A row of fewer than 128 is shared by several threads, which exchange maxima, 2 buffers of a float for each of 128
+// threads, and for P in TMEM also their 32 keys of P in bf16.
+constexpr int32_t fmha_sm100_exchange_bytes(int32_t rows, bool p_in_shared) {
+    return rows == 128 ? 0 : 2 * 128 * 4 + (p_in_shared ? 0 : 128 * 32 * 2);
 }
 
 // Q, the ring of K and V tiles and, where P goes through shared memory, two tiles of P, all bf16; then the exchange and
 // the control words. A launch does not guarantee the alignment that the swizzle needs.
-constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
-    const int32_t rows = head_dim == 512 ? 64 : 128;
+constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared, int32_t asked = 0) {
+    const int32_t rows = fmha_sm100_rows(head_dim, asked);
     const int32_t keys = head_dim <= 128 ? 128 : 64;
     const int32_t stages = head_dim == 512 ? 2 : 4;
     const int32_t elements = (rows + stages * keys) * head_dim + (p_in_shared ? 2 * rows * keys : 0);
-    return {rows, keys, stages, kFmhaSm100Threads,
-            kFmhaSharedAlignment + elements * 2 + fmha_sm100_exchange_bytes(head_dim, p_in_shared) +
-                kFmhaSharedControlBytes};
+    return {
+        rows, keys, stages, kFmhaSm100Threads,
+        kFmhaSharedAlignment + elements * 2 + fmha_sm100_exchange_bytes(rows, p_in_shared) + kFmhaSharedControlBytes};
+}
+
+// CTAs that a multiprocessor holds: two of few rows at head_dim 64, whose shared and tensor memory leave room for it.
+constexpr int32_t fmha_sm100_ctas_per_sm(int32_t head_dim, int32_t asked) {
+    return head_dim == 64 && asked > 0 ? 2 : 1;
 }
 
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong

@@ -7,7 +7,7 @@
 // how many splits there are and on nothing else.
 //
 //                    team          columns                     grid
-//   fmha_combine     a warp        128, at head_dim 64 all     (ceil(t * heads / kFmhaCombineRows), slabs, planes)
+//   fmha_combine     a warp        256, or all if fewer        (ceil(t * heads / kFmhaCombineRows), slabs, planes)
 //   fmha_combine_many  the CTA     32                          (t * heads, slabs, planes)
 //
 // Both may be launched to overlap the forward kernel.
@@ -24,13 +24,16 @@
 
 namespace fmha {
 
-constexpr int kLaneElements = 8;   // 16 bytes of bf16 output
-constexpr int kPartsInFlight = 5;  // of a thread: 160 splits of a CTA
+constexpr int kLaneElements = 8;  // 16 bytes of bf16 output
 
-template <int Warps, int Columns>
+// `InFlight` parts of a thread are loaded before the first is used. More take registers, and so CTAs, of which a
+// multiprocessor holds `CtasPerSm`: where rows are many, those count for more.
+template <int Warps, int Columns, int InFlight, int CtasPerSm>
 struct Team {
     static constexpr int kWarps = Warps;
     static constexpr int kColumns = Columns;
+    static constexpr int kInFlight = InFlight;
+    static constexpr int kCtasPerSm = CtasPerSm;
     static constexpr int kLanes = Columns / kLaneElements;  // that share the columns of a part
     static constexpr int kParts = Warps * 32 / kLanes;      // splits that are read side by side
 };
@@ -87,11 +90,11 @@ __device__ __forceinline__ Merged merge_share(const FmhaParams& params, int64_t 
                                               int column) {
     Merged merged;
 #pragma unroll 1
-    for (int split = first; split < params.splits; split += Team::kParts * kPartsInFlight) {
-        Merged parts[1 + kPartsInFlight];
+    for (int split = first; split < params.splits; split += Team::kParts * Team::kInFlight) {
+        Merged parts[1 + Team::kInFlight];
         parts[0] = merged;
 #pragma unroll
-        for (int i = 0; i < kPartsInFlight; ++i) {
+        for (int i = 0; i < Team::kInFlight; ++i) {
             parts[1 + i] = load_part(params, rows, row, split + i * Team::kParts, column);
         }
         merged = merge(parts);
@@ -164,6 +167,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     const int own = blockIdx.x * kTeams + threadIdx.x / (Team::kWarps * 32);
     const int rows = params.t * params.heads;
     const int64_t all = int64_t(params.batch) * rows, row = int64_t(blockIdx.z) * rows + own;
+    ptx::launch_dependents();
     ptx::wait_for_primary();
     if (own >= rows) {
         return;

@@ -1,5 +1,5 @@
-// Fused attention forward for sm_100a: one CTA computes 128 query rows (64 at head_dim 512) against its range of the
-// tiles of keys that those rows see.
+// Fused attention forward for sm_100a: one CTA computes 128 query rows (64 at head_dim 512, or fewer where a variant is
+// of few) against its range of the tiles of keys that those rows see.
 //
 // Six warps, each with one role for the whole kernel:
 //   0-3  softmax and epilogue (softmax_role.cuh)
@@ -11,7 +11,8 @@
 //
 // The module has the combine kernels as well, for launches with splits: for few and for many, by kFmhaByHead.
 //
-// Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
+// Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name, and with
+// -DFMHA_ROWS=32|64 one of fewer query rows.
 #define FMHA_KV_HEADS 1
 #define FMHA_PAGED 1
 
@@ -35,6 +36,11 @@ namespace fmha {
 
 constexpr int kMmaWarp = 4;
 constexpr int kTmaWarp = 5;
+
+// Whether make_work reads memory, and not only the parameters.
+__device__ __forceinline__ bool work_in_memory(const FmhaParams& params) {
+    return scattered(params) || params.kv_lens || params.query_offsets || params.sparse_lens;
+}
 
 // The maps of a branch that is empty may hold anything.
 __device__ __forceinline__ void prefetch_tensor_maps(const FmhaParams& params, const Work& work) {
@@ -65,11 +71,15 @@ __device__ __forceinline__ void store_empty_rows(const FmhaParams& params, const
 template <class Traits>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t shared_base) {
     ptx::launch_dependents();
+    if (work_in_memory(params)) {
+        ptx::wait_for_primary();
+    }
     const Work work = make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
     if (work.rows <= 0) {
         return;
     }
     if (work.tiles == 0) {
+        ptx::wait_for_primary();
         store_empty_rows<Traits>(params, work);
         return;
     }
@@ -88,6 +98,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     // Publishes the barriers and the TMEM address to every warp. Allocation is synchronous, so no tcgen05 fence is due.
     __syncthreads();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
+    ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
 
     if (warp == kTmaWarp) {
         if (in_pages(params)) {
@@ -117,23 +128,28 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 }  // namespace fmha
 
-extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
+#ifndef FMHA_ROWS
+#define FMHA_ROWS 0  // the head_dim's own
+#endif
+using Forward = fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED, FMHA_ROWS>;
+
+extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, Forward::kCtasPerSm)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-    fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED>>(params, fmha::ptx::shared_address(dynamic_shared));
+    fmha::forward<Forward>(params, fmha::ptx::shared_address(dynamic_shared));
 }
 
 namespace fmha {
 
-using WarpTeam = Team < 1, FMHA_HEAD_DIM<128 ? FMHA_HEAD_DIM : 128>;
-using CtaTeam = Team<kFmhaCombineRows, 32>;
+using WarpTeam = Team<1, (FMHA_HEAD_DIM < 256 ? FMHA_HEAD_DIM : 256), 3, 8>;
+using CtaTeam = Team<kFmhaCombineRows, 32, 5, 5>;
 
 }  // namespace fmha
 
-#define FMHA_COMBINE(name, team, by_head)                             \
-    extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) \
-        name(const __grid_constant__ FmhaParams params) {             \
-        fmha::combine<fmha::team, by_head>(params);                   \
+#define FMHA_COMBINE(name, team, by_head)                                                     \
+    extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads, fmha::team::kCtasPerSm) \
+        name(const __grid_constant__ FmhaParams params) {                                     \
+        fmha::combine<fmha::team, by_head>(params);                                           \
     }
 FMHA_COMBINE(fmha_combine, WarpTeam, false)
 FMHA_COMBINE(fmha_combine_heads, WarpTeam, true)

@@ -43,25 +43,28 @@ __device__ __forceinline__ void load_query(const FmhaParams& params, const Work&
     __syncwarp();
 }
 
-// Dense keys [key, key + kKeys), by one thread. `outer` is the last coordinate of K and V.
+// Part `part` of the dense keys [key, key + kKeys), by one thread. `outer` is the last coordinate of K and V.
 template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_dense(const Work& work, int outer, const FmhaTensorMap& map, uint32_t destination,
-                                           uint32_t full, int key, uint64_t policy) {
-    for (int c = 0; c < Traits::kHeadChunks; ++c) {
+                                           uint32_t full, int key, int part, uint64_t policy) {
+    for (int c = 0; c < Traits::kPartChunks; ++c) {
         const uint32_t chunk = destination + c * Traits::kKeyChunkBytes;
+        const int element = (part * Traits::kPartChunks + c) * Traits::kChunkElements;
         if constexpr (ByHead) {
-            ptx::tma_load_4d(chunk, map, full, c * Traits::kChunkElements, key, work.plane.kv_head, outer, policy);
+            ptx::tma_load_4d(chunk, map, full, element, key, work.plane.kv_head, outer, policy);
         } else {
-            ptx::tma_load_3d(chunk, map, full, c * Traits::kChunkElements, key, outer, policy);
+            ptx::tma_load_3d(chunk, map, full, element, key, outer, policy);
         }
     }
 }
 
-// Entries [entry, entry + kKeys) of the index list, by the whole warp: each lane gathers four rows at a time. An entry
-// that names no row takes the first one past the tensor, which reads as zero: an invalid probability of 0 meets no NaN.
+// Part `part` of the entries [entry, entry + kKeys) of the index list, by the whole warp: each lane gathers four rows
+// at a time. An entry that names no row takes the first one past the tensor, which reads as zero: an invalid
+// probability of 0 meets no NaN.
 template <class Traits>
 __device__ __forceinline__ void gather_sparse(const FmhaParams& params, const Work& work, const FmhaTensorMap& map,
-                                              uint32_t destination, uint32_t full, int entry, uint64_t policy) {
+                                              uint32_t destination, uint32_t full, int entry, int part,
+                                              uint64_t policy) {
     constexpr int kGroups = Traits::kKeys / 4;
     static_assert(32 % kGroups == 0, "a lane stays with its four rows");
     const int lane = threadIdx.x % 32;
@@ -71,17 +74,18 @@ __device__ __forceinline__ void gather_sparse(const FmhaParams& params, const Wo
         const int row = sparse_row(params, work, entry + 4 * group + i);
         rows[i] = row < 0 ? params.batch * params.s_sparse : row;
     }
-    for (int c = lane / kGroups; c < Traits::kHeadChunks; c += 32 / kGroups) {
+    for (int c = lane / kGroups; c < Traits::kPartChunks; c += 32 / kGroups) {
         ptx::tma_gather4(destination + c * Traits::kKeyChunkBytes + group * 4 * Traits::kChunkRowBytes, map, full,
-                         c * Traits::kChunkElements, rows, policy);
+                         (part * Traits::kPartChunks + c) * Traits::kChunkElements, rows, policy);
     }
 }
 
-// Fills the ring's slot for use `use`.
+// Fills the ring's slot for part `part` of use `use`.
 template <class Traits, bool ByHead>
-__device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& work, int outer,
-                                          SharedMap<Traits> shared, const RingOrder& order, int use, uint64_t policy) {
-    const Turn<Traits::kStages> turn(use);
+__device__ __forceinline__ void load_part(const FmhaParams& params, const Work& work, int outer,
+                                          SharedMap<Traits> shared, const RingOrder& order, int use, int part,
+                                          uint64_t policy) {
+    const auto turn = ring_turn<Traits>(use, part);
     const uint32_t full = shared.kv_full(turn.slot);
     const bool value = order.is_value(use);
     const bool leader = ptx::elect_one();
@@ -89,16 +93,16 @@ __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& 
     // of a slot that phase counts as complete.
     ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);
     if (leader) {
-        ptx::mbarrier_arrive_expect_tx(full, Traits::kKvTileBytes);
+        ptx::mbarrier_arrive_expect_tx(full, Traits::kPartBytes);
     }
     __syncwarp();  // the bytes are expected before any lane's gather brings some
     const int n = work.first_tile + order.tile(use);
     if (!is_dense(work, n)) {
         gather_sparse<Traits>(params, work, value ? params.sparse_v : params.sparse_k, shared.kv(turn.slot), full,
-                              first_entry(work, n, Traits::kKeys), policy);
+                              first_entry(work, n, Traits::kKeys), part, policy);
     } else if (leader) {
         load_dense<Traits, ByHead>(work, outer, value ? params.v : params.k, shared.kv(turn.slot), full,
-                                   first_key(work, n, Traits::kKeys), policy);
+                                   first_key(work, n, Traits::kKeys), part, policy);
     }
 }
 
@@ -109,6 +113,7 @@ struct PageLoader {
     int count;          // of boxes, a tile
     int stride;         // from one of a lane's chunks to the next
     int key;            // of the tile, from its first one on, at which the lane's box is
+    int page = -1;      // of the lane's box
     int held_key = -1;  // of the box whose page is known before it is due
     int held_page = -1;
 
@@ -118,31 +123,35 @@ struct PageLoader {
           stride(32 / count),
           key(int(threadIdx.x % 32) % count * params.key_box) {}
 
-    // The tile at `first`. Of K the next tile's page is looked up as well, whose latency the tiles between hide.
+    // The tile at `first`, a part after the other. Of K the next tile's page is looked up as well, whose latency the
+    // tiles between hide.
     __device__ void load(const Work& work, const FmhaTensorMap& map, uint32_t destination, uint32_t barrier, int first,
-                         bool ahead, uint64_t policy) {
+                         int part, bool ahead, uint64_t policy) {
         const int own = first + key;
-        const int page = own == held_key ? held_page : boxes.page_of(own);
-        if (ahead) {
-            held_key = own + Traits::kKeys;
-            held_page = boxes.page_of(held_key);
+        if (part == 0) {
+            page = own == held_key ? held_page : boxes.page_of(own);
+            if (ahead) {
+                held_key = own + Traits::kKeys;
+                held_page = boxes.page_of(held_key);
+            }
         }
         const int row = boxes.row_of(own);
-        for (int c = int(threadIdx.x % 32) / count; c < Traits::kHeadChunks; c += stride) {
+        for (int c = int(threadIdx.x % 32) / count; c < Traits::kPartChunks; c += stride) {
             ptx::tma_load_4d(destination + c * Traits::kKeyChunkBytes + key * Traits::kChunkRowBytes, map, barrier,
-                             c * Traits::kChunkElements, row, work.plane.kv_head, page, policy);
+                             (part * Traits::kPartChunks + c) * Traits::kChunkElements, row, work.plane.kv_head, page,
+                             policy);
         }
     }
 };
 
 // Rows past kv_len of the last page may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared, and only then is
-// the tile full. A CTA has at most one such tile.
+// the part full. A CTA has at most one such tile.
 template <class Traits>
-__device__ __forceinline__ void clear_tail(const Work& work, SharedMap<Traits> shared, int slot, int first) {
-    ptx::mbarrier_wait(shared.kv_tail(), 0);
+__device__ __forceinline__ void clear_tail(const Work& work, SharedMap<Traits> shared, int slot, int first, int part) {
+    ptx::mbarrier_wait(shared.kv_tail(), part);
     constexpr int kVectors = Traits::kChunkRowBytes / 16;
     const int begin = (work.kv_len - first) * kVectors;
-    for (int c = 0; c < Traits::kHeadChunks; ++c) {
+    for (int c = 0; c < Traits::kPartChunks; ++c) {
         for (int v = begin + int(threadIdx.x % 32); v < Traits::kKeys * kVectors; v += 32) {
             ptx::store_shared_v4(shared.kv(slot) + c * Traits::kKeyChunkBytes + v * 16, 0u, 0u, 0u, 0u);
         }
@@ -164,20 +173,23 @@ __device__ __forceinline__ void load_pages_role(const FmhaParams& params, const 
     PageLoader<Traits> loader(params, work);
 #pragma unroll 1
     for (int use = 0; use < order.count(); ++use) {
-        const Turn<Traits::kStages> turn(use);
         const bool value = order.is_value(use);
         const int first = first_key(work, work.first_tile + order.tile(use), Traits::kKeys);
         const bool tail = (value || order.shared_kv) && first + Traits::kKeys > work.kv_len;
-        const uint32_t barrier = tail ? shared.kv_tail() : shared.kv_full(turn.slot);
-        ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);
-        if (ptx::elect_one()) {
-            ptx::mbarrier_arrive_expect_tx(barrier, Traits::kKvTileBytes);
-        }
-        __syncwarp();
-        loader.load(work, value ? params.v : params.k, shared.kv(turn.slot), barrier, first, !value, policy);
-        __syncwarp();
-        if (tail) {
-            clear_tail<Traits>(work, shared, turn.slot, first);
+#pragma unroll
+        for (int part = 0; part < Traits::kOutputParts; ++part) {
+            const auto turn = ring_turn<Traits>(use, part);
+            const uint32_t barrier = tail ? shared.kv_tail() : shared.kv_full(turn.slot);
+            ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);
+            if (ptx::elect_one()) {
+                ptx::mbarrier_arrive_expect_tx(barrier, Traits::kPartBytes);
+            }
+            __syncwarp();
+            loader.load(work, value ? params.v : params.k, shared.kv(turn.slot), barrier, first, part, !value, policy);
+            __syncwarp();
+            if (tail) {
+                clear_tail<Traits>(work, shared, turn.slot, first, part);
+            }
         }
     }
 }
@@ -195,7 +207,10 @@ __device__ __forceinline__ void load_role(const FmhaParams& params, const Work& 
     const RingOrder order{work.tiles, (params.flags & kFmhaSharedKv) != 0};
 #pragma unroll 1
     for (int use = 0; use < order.count(); ++use) {
-        load_tile<Traits, ByHead>(params, work, outer, shared, order, use, policy);
+#pragma unroll
+        for (int part = 0; part < Traits::kOutputParts; ++part) {
+            load_part<Traits, ByHead>(params, work, outer, shared, order, use, part, policy);
+        }
     }
 }
 

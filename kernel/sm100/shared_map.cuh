@@ -13,7 +13,7 @@ struct SharedMap {
     uint32_t base;
 
     __device__ uint32_t query() const { return base + Traits::kSmemQuery; }
-    __device__ uint32_t kv(int slot) const { return base + Traits::kSmemKv + slot * Traits::kKvTileBytes; }
+    __device__ uint32_t kv(int slot) const { return base + Traits::kSmemKv + slot * Traits::kPartBytes; }
     __device__ uint32_t probability(int buffer) const {
         return base + Traits::kSmemProbability + buffer * Traits::kProbabilityBytes;
     }
@@ -48,11 +48,17 @@ struct Turn {
     __device__ explicit Turn(int n) : slot(n % unsigned(Size)), parity(n / unsigned(Size) & 1) {}
 };
 
+// The slot, and its parity, of part `part` of the tile that is use `use` of the ring.
+template <class Traits>
+__device__ __forceinline__ Turn<Traits::kSlots> ring_turn(int use, int part) {
+    return Turn<Traits::kSlots>(use * Traits::kOutputParts + part);
+}
+
 // One arrival a barrier, except probability_full, where every softmax thread arrives.
 template <class Traits>
 __device__ __forceinline__ void init_barriers(SharedMap<Traits> shared) {
     ptx::mbarrier_init(shared.query_full(), 1);
-    for (int i = 0; i < Traits::kStages; ++i) {
+    for (int i = 0; i < Traits::kSlots; ++i) {
         ptx::mbarrier_init(shared.kv_full(i), 1);
         ptx::mbarrier_init(shared.kv_empty(i), 1);
     }

@@ -1,4 +1,4 @@
-// Warps 0-3: softmax and epilogue. A thread has one row, or half of the columns of one (Traits::kThreadsPerRow).
+// Warps 0-3: softmax and epilogue. A thread has one row, or a share of the columns of one (Traits::kThreadsPerRow).
 #pragma once
 
 #include <stdint.h>
@@ -14,37 +14,52 @@
 
 namespace fmha {
 
-// O is rescaled and stored by as many columns at a time: a whole row would not fit the registers.
-constexpr int kOutputChunk = 64;
-
 template <class Traits>
 struct SoftmaxThread {
     int row;        // of the CTA's
-    int half;       // which columns of S, P and O are this thread's; 0 where a row has one thread
+    int share;      // which columns of S, P and O are this thread's; 0 where a row has one thread
     uint32_t tmem;  // of the lane
     KeyRange visible;
 
     __device__ SoftmaxThread(const FmhaParams& params, const Work& work, uint32_t tmem_base)
         : row(threadIdx.x % Traits::kRows),
-          half(threadIdx.x / Traits::kRows),
+          share(threadIdx.x / Traits::kRows),
           tmem(tmem_base + (threadIdx.x / 32 * 32 << 16)),
           visible(visible_keys(params, work.kv_len, work.query_offset, (work.first_row + row) / params.heads)) {}
 };
 
-// The threads of a row are in warps w and w + 2; barrier 0 is the CTA's own.
-__device__ __forceinline__ void row_barrier() { ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64); }
+// The threads of a row are in warps w and w + 2, or in all four; barrier 0 is the CTA's own.
+template <class Traits>
+__device__ __forceinline__ void row_barrier() {
+    if constexpr (Traits::kThreadsPerRow == 2) {
+        ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64);
+    } else {
+        ptx::named_barrier_sync(1, Traits::kSoftmaxThreads);
+    }
+}
 
-// The larger (or the sum, as `combine` says) of the two values that the threads of a row have. `buffer` alternates:
-// the barrier of one exchange shows that the values of the one before were read.
+// The largest (or the sum, as `combine` says) of the values that the threads of a row have, the same in each of them.
+// `buffer` alternates: the barrier of one exchange shows that the values of the one before were read.
 template <class Traits, class Combine>
 __device__ __forceinline__ float exchange(SharedMap<Traits> shared, int buffer, float mine, Combine combine) {
-    if constexpr (Traits::kThreadsPerRow == 1) {
-        return mine;
-    } else {
+    float values[Traits::kThreadsPerRow] = {mine};
+    if constexpr (Traits::kThreadsPerRow > 1) {
         ptx::store_shared(shared.exchange(buffer, threadIdx.x), __float_as_uint(mine));
-        row_barrier();
-        return combine(mine, __uint_as_float(ptx::load_shared(shared.exchange(buffer, threadIdx.x ^ Traits::kRows))));
+        row_barrier<Traits>();
+#pragma unroll
+        for (int i = 1; i < Traits::kThreadsPerRow; ++i) {
+            values[i] = __uint_as_float(ptx::load_shared(shared.exchange(buffer, threadIdx.x ^ i * Traits::kRows)));
+        }
     }
+    // In pairs, and pairs of pairs: `combine` commutes, so that all threads of the row have the same bits.
+#pragma unroll
+    for (int step = 1; step < Traits::kThreadsPerRow; step *= 2) {
+#pragma unroll
+        for (int i = 0; i < Traits::kThreadsPerRow; i += 2 * step) {
+            values[i] = combine(values[i], values[i + step]);
+        }
+    }
+    return values[0];
 }
 
 // Which of this thread's entries of tile n stand for a row, the same words in every lane. None for a dense tile.
@@ -52,7 +67,7 @@ template <class Traits>
 __device__ __forceinline__ void valid_entries(const FmhaParams& params, const Work& work,
                                               const SoftmaxThread<Traits>& thread, int n,
                                               uint32_t (&bits)[Traits::kThreadKeys / 32]) {
-    const int entry = first_entry(work, n, Traits::kKeys) + thread.half * Traits::kThreadKeys + int(threadIdx.x % 32);
+    const int entry = first_entry(work, n, Traits::kKeys) + thread.share * Traits::kThreadKeys + int(threadIdx.x % 32);
 #pragma unroll
     for (int i = 0; i < Traits::kThreadKeys / 32; ++i) {
         bits[i] = is_dense(work, n) ? 0 : ptx::ballot(sparse_row(params, work, entry + 32 * i) >= 0);
@@ -68,7 +83,7 @@ __device__ __forceinline__ void mask_tile(const Work& work, const SoftmaxThread<
         mask_bits(row, bits);
         return;
     }
-    const int column = thread.half * Traits::kThreadKeys;
+    const int column = thread.share * Traits::kThreadKeys;
     const int key = first_key(work, n, Traits::kKeys);
     if (needs_mask(work, key, Traits::kKeys)) {
         mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
@@ -87,15 +102,15 @@ __device__ __forceinline__ void join_halves(SharedMap<Traits> shared, const Soft
         ptx::store_shared_v4(shared.exchange_vector(i / 4, threadIdx.x), mine[i], mine[i + 1], mine[i + 2],
                              mine[i + 3]);
     }
-    row_barrier();
+    row_barrier<Traits>();
 #pragma unroll
     for (int i = 0; i < kWords; i += 4) {
         const uint4 v = ptx::load_shared_v4(shared.exchange_vector(i / 4, threadIdx.x ^ Traits::kRows));
         const uint32_t other[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            row[i + k] = thread.half == 0 ? mine[i + k] : other[k];
-            row[kWords + i + k] = thread.half == 0 ? other[k] : mine[i + k];
+            row[i + k] = thread.share == 0 ? mine[i + k] : other[k];
+            row[kWords + i + k] = thread.share == 0 ? other[k] : mine[i + k];
         }
     }
 }
@@ -115,7 +130,7 @@ __device__ __forceinline__ void store_probabilities(SharedMap<Traits> shared, co
         constexpr int kChunkVectors = Traits::kChunkElements / 8;
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
-            const int vector = thread.half * kVectors + i;
+            const int vector = thread.share * kVectors + i;
             const uint32_t address = shared.probability(buffer) + vector / kChunkVectors * Traits::kRowChunkBytes +
                                      swizzled_vector(thread.row, vector % kChunkVectors);
             ptx::store_shared_v4(address, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
@@ -139,12 +154,12 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
         return;
     }
 #pragma unroll 1
-    for (int column = 0; column < Traits::kOutputColumns; column += kOutputChunk) {
-        float output[kOutputChunk];
+    for (int column = 0; column < Traits::kOutputColumns; column += Traits::kOutputChunk) {
+        float output[Traits::kOutputChunk];
         ptx::tmem_load(output, address + column);
-        uint32_t scaled[kOutputChunk];
+        uint32_t scaled[Traits::kOutputChunk];
 #pragma unroll
-        for (int i = 0; i < kOutputChunk; ++i) {
+        for (int i = 0; i < Traits::kOutputChunk; ++i) {
             scaled[i] = __float_as_uint(output[i] * factor);
         }
         ptx::tmem_store(address + column, scaled);
@@ -154,8 +169,8 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
 // Stores the thread's columns of O, already in registers, as row `index` of the output or of the splits' parts.
 template <class Traits>
 __device__ __forceinline__ void store_columns(const FmhaParams& params, const SoftmaxThread<Traits>& thread,
-                                              int64_t index, int column, const float (&values)[kOutputChunk]) {
-    const int element = Traits::output_element(column, thread.half);
+                                              int64_t index, int column, const float (&values)[Traits::kOutputChunk]) {
+    const int element = Traits::output_element(column, thread.share);
     if (params.splits > 1) {
         store_floats(params.partial_o + index * Traits::kHeadDim + element, values);
     } else {
@@ -177,23 +192,23 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
     const float max = state.max * params.scale;
     const float sum = state.sum * shift;
     float factor = shift;
-    if (stored && thread.half == 0 && params.splits > 1) {
+    if (stored && thread.share == 0 && params.splits > 1) {
         params.partial_max[index] = max;
         params.partial_sum[index] = sum;
-    } else if (stored && thread.half == 0) {
+    } else if (stored && thread.share == 0) {
         store_statistics(params, index, max, sum);
     }
     if (stored && params.splits == 1) {
         factor *= output_factor(params, query_head(params, work.plane, row), max, sum);
     }
 #pragma unroll 1
-    for (int column = 0; column < Traits::kOutputColumns; column += kOutputChunk) {
-        float output[kOutputChunk] = {};
+    for (int column = 0; column < Traits::kOutputColumns; column += Traits::kOutputChunk) {
+        float output[Traits::kOutputChunk] = {};
         if (work.tiles > 0) {
             ptx::tmem_load(output, thread.tmem + Traits::kTmemOutput + column);
         }
 #pragma unroll
-        for (int i = 0; i < kOutputChunk; ++i) {
+        for (int i = 0; i < Traits::kOutputChunk; ++i) {
             output[i] *= factor;
         }
         if (stored) {

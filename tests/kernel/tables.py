@@ -9,12 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from fmha.harness.kernel_side.params import SM100_FEW_ROWS
+
 KERNEL = Path(__file__).resolve().parents[2] / "kernel"
-VARIANTS = ((64, False), (64, True), (128, False), (128, True), (256, False), (256, True), (512, False), (512, True))
+# Head_dim, whether P is in shared memory, and the query rows that a variant of fewer asks for.
+Made = tuple[int, bool, int]
+VARIANTS: tuple[Made, ...] = tuple((head_dim, path, 0) for head_dim in (64, 128, 256, 512) for path in (False, True))
+FEW_ROWS: tuple[Made, ...] = tuple((head_dim, True, rows) for head_dim, rows in SM100_FEW_ROWS)
 NAMES = """
     kRows kKeys kStages kBuffers kThreadsPerRow kOutputN kOutputParts kTmemScore kTmemOutput kTmemProbability kTmemUsed
     kScoreColumns kOutputColumns kProbabilityColumns kQueryBytes kKvTileBytes kProbabilityBytes kExchangeBytes
-    kSmemQuery kSmemKv kSmemProbability kSmemExchange kSmemBarriers kSmemEnd kDynamicSharedBytes kBarriers
+    kSmemQuery kSmemKv kSmemProbability kSmemExchange kSmemBarriers kSmemEnd kDynamicSharedBytes kBarriers kSlots
+    kTmemColumns kCtasPerSm
 """
 
 Constants = Mapping[str, int]
@@ -37,13 +43,14 @@ def _region(name: str, size: Callable[[Constants], int]) -> Callable[[Constants]
 
 
 def _instruction(c: Constants, n: int) -> str:
-    return f"{c['kRows']} x {n} x 16" + (" ws" if c["kRows"] == 64 else "")
+    return f"{c['kRows']} x {n} x 16" + (" ws" if c["kRows"] < 128 else "")
 
 
 SHAPES: tuple[Row, ...] = (
     ("query rows a CTA", lambda c: str(c["kRows"])),
     ("keys a tile", lambda c: str(c["kKeys"])),
     ("tiles in the ring", lambda c: str(c["kStages"])),
+    ("slots of the ring", lambda c: str(c["kSlots"])),
     ("threads a row", lambda c: str(c["kThreadsPerRow"])),
     ("MMA of S, M x N x K", lambda c: _instruction(c, c["kKeys"])),
     (
@@ -55,7 +62,7 @@ TMEM: tuple[Row, ...] = (
     ("S0, S1", _columns("kTmemScore", "kScoreColumns")),
     ("O", lambda c: _span(c["kTmemOutput"], c["kOutputColumns"])),
     ("P0, P1", _columns("kTmemProbability", "kProbabilityColumns")),
-    ("columns used of 512", lambda c: str(c["kTmemUsed"])),
+    ("columns used, of", lambda c: f"{c['kTmemUsed']}, {c['kTmemColumns']}"),
 )
 SMEM: tuple[Row, ...] = (
     ("Q", _region("kSmemQuery", lambda c: c["kQueryBytes"])),
@@ -64,14 +71,21 @@ SMEM: tuple[Row, ...] = (
     ("exchange", _region("kSmemExchange", lambda c: c["kExchangeBytes"])),
     ("control words", _region("kSmemBarriers", lambda c: c["kSmemEnd"] - c["kSmemBarriers"])),
     ("launch asks for", lambda c: str(c["kDynamicSharedBytes"])),
+    ("CTAs an SM", lambda c: str(c["kCtasPerSm"])),
 )
+
+
+def scope_of(made: Made) -> str:
+    """The traits of a variant, in C++."""
+    head_dim, in_shared, rows = made
+    return f"fmha::FmhaTraits<{head_dim}, {str(in_shared).lower()}, {rows}>::"
 
 
 def program() -> str:
     """C++ that prints NAMES of every variant, a line each."""
     lines = ['#include "traits.cuh"', "#include <cstdio>", "int main() {"]
-    for head_dim, in_shared in VARIANTS:
-        scope = f"fmha::FmhaTraits<{head_dim}, {str(in_shared).lower()}>::"
+    for made in (*VARIANTS, *FEW_ROWS):
+        scope = scope_of(made)
         lines += [f'    std::printf("%d ", int({scope}{name}));' for name in NAMES.split()]
         lines.append('    std::printf("\\n");')
     return "\n".join([*lines, "}"])
@@ -80,12 +94,13 @@ def program() -> str:
 def tables(printed: str) -> str:
     """Markdown, from what `program` prints."""
     values = [dict(zip(NAMES.split(), map(int, line.split()), strict=True)) for line in printed.splitlines()]
-    return "\n".join(_tables(values))
+    paths = [f"{head_dim} {'smem' if in_shared else 'tmem'}" for head_dim, in_shared, _ in VARIANTS]
+    few = [f"{head_dim}, {rows} rows" for head_dim, _, rows in FEW_ROWS]
+    return "\n".join((*_tables(values[: len(paths)], paths), *_tables(values[len(paths) :], few)))
 
 
-def _tables(values: list[dict[str, int]]) -> Iterator[str]:
+def _tables(values: list[dict[str, int]], heads: list[str]) -> Iterator[str]:
     for title, rows in (("shape", SHAPES), ("TMEM columns", TMEM), ("shared memory, offset: bytes", SMEM)):
-        heads = [f"{head_dim} {'smem' if in_shared else 'tmem'}" for head_dim, in_shared in VARIANTS]
         yield f"| {' | '.join([title, *heads])} |"
         yield f"|{'---|' * (len(heads) + 1)}"
         for name, cell in rows:

@@ -37,8 +37,10 @@ def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
 
 
-# What knows no windows and lists, and what has other rows: test_sm90.py.
-variants = each(v for v in VARIANTS if kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines))
+# What knows no windows and lists, and what of sm_90a has other rows: test_sm90.py.
+variants = each(
+    v for v in VARIANTS if v.arch == "sm_100a" or (kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines))
+)
 # One of each head_dim, and the other path of P.
 some = each(v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")))
 

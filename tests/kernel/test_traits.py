@@ -40,15 +40,18 @@ CONSTANTS = """
     kSmemExchange kSmemBarriers kSmemTmemAddress kSmemEnd kDynamicSharedBytes kQueryFull kKvFull kKvEmpty kScoreFull
     kProbabilityFull kOutputFull kKvTail kBarriers kKMajorStrideBytes kKMajorStepBytes kRowChunkBytes kKeyChunkBytes
     kMnMajorStrideBytes kMnMajorLeadingBytes kMnMajorStepBytes kPartBytes kScoreInstruction kOutputInstruction
+    kSlots kPartChunks kCtasPerSm kOutputChunk
 """
 
 
-@pytest.fixture(scope="module", params=tables.VARIANTS, ids=lambda v: f"hd{v[0]}_p{'smem' if v[1] else 'tmem'}")
+@pytest.fixture(
+    scope="module",
+    params=(*tables.VARIANTS, *tables.FEW_ROWS),
+    ids=lambda v: f"hd{v[0]}" + (f"_rows{v[2]}" if v[2] else f"_p{'smem' if v[1] else 'tmem'}"),
+)
 def traits(request: pytest.FixtureRequest, host_compile: HostCompile) -> Constants:
-    head_dim, in_shared = request.param
-    return constants(
-        host_compile, "traits.cuh", f"fmha::FmhaTraits<{head_dim}, {str(in_shared).lower()}>::", CONSTANTS.split()
-    )
+    made: tables.Made = request.param
+    return constants(host_compile, "traits.cuh", tables.scope_of(made), CONSTANTS.split())
 
 
 def test_launch_shapes_by_hand(host_compile: HostCompile) -> None:
@@ -63,6 +66,8 @@ def test_launch_shapes_by_hand(host_compile: HostCompile) -> None:
         "256, true": (128, 64, 4, 192, kib + (64 + 4 * 32 + 2 * 16) * kib + 128),
         "512, false": (64, 64, 2, 192, kib + (64 + 2 * 64) * kib + 9 * kib + 128),
         "512, true": (64, 64, 2, 192, kib + (64 + 2 * 64 + 2 * 8) * kib + kib + 128),
+        "64, true, 32": (32, 128, 4, 192, kib + (4 + 4 * 16 + 2 * 8) * kib + kib + 128),
+        "128, true, 64": (64, 128, 4, 192, kib + (16 + 4 * 32 + 2 * 16) * kib + kib + 128),
     }
     for arguments, values in expected.items():
         fields = [f"fmha_sm100_shape({arguments}).{f}" for f in ("rows", "keys", "stages", "threads", "shared_bytes")]
@@ -76,12 +81,13 @@ def test_tmem_map(traits: Constants) -> None:
         first = traits["kTmemProbability"] + i * traits["kProbabilityColumns"]
         regions.append((f"P{i}", first, traits["kProbabilityColumns"]))
     assert_disjoint([region for region in regions if region[2]], traits["kTmemUsed"])
-    # An accumulator of M rows takes all 128 lanes: N columns, or half of them where a row has two lanes.
+    # An accumulator of M rows takes all 128 lanes: N columns, or a half or a quarter where a row has several lanes.
     lanes_a_row = 128 // traits["kRows"]
     assert traits["kScoreColumns"] * lanes_a_row == traits["kKeys"]
     assert traits["kOutputColumns"] * lanes_a_row == traits["kHeadDim"]
     assert traits["kProbabilityColumns"] == (0 if traits["kPInShared"] else traits["kKeys"] // 2)
-    assert traits["kTmemUsed"] <= traits["kTmemColumns"] == 512
+    assert traits["kTmemUsed"] <= traits["kTmemColumns"] <= 512 // traits["kCtasPerSm"]
+    assert traits["kTmemColumns"].bit_count() == 1
 
 
 def test_shared_memory_map(traits: Constants) -> None:
@@ -93,9 +99,9 @@ def test_shared_memory_map(traits: Constants) -> None:
             first = traits["kSmemProbability"] + i * traits["kProbabilityBytes"]
             tiles.append((f"P{i}", first, traits["kProbabilityBytes"]))
     assert {first % 1024 for _, first, _ in tiles} == {0}
-    # Where two threads share a row: a float of each of 128, twice; and their half of P unless that is in shared memory.
+    # Where threads share a row: a float of each of 128, twice; and their part of P unless that is in shared memory.
     share = 0 if traits["kPInShared"] else 128 * 2 * traits["kThreadKeys"]
-    assert traits["kExchangeBytes"] == (1024 + share if traits["kThreadsPerRow"] == 2 else 0)
+    assert traits["kExchangeBytes"] == (1024 + share if traits["kThreadsPerRow"] > 1 else 0)
     control = [
         ("exchange", traits["kSmemExchange"], traits["kExchangeBytes"]),
         ("barriers", traits["kSmemBarriers"], 8 * traits["kBarriers"]),
@@ -109,7 +115,7 @@ def test_shared_memory_map(traits: Constants) -> None:
 def test_every_barrier_has_an_index_of_its_own(traits: Constants) -> None:
     regions = [(name, traits[f"k{name}"], 1) for name in ("QueryFull", "OutputFull", "KvTail")]
     for name in ("KvFull", "KvEmpty"):
-        regions.append((name, traits[f"k{name}"], traits["kStages"]))
+        regions.append((name, traits[f"k{name}"], traits["kSlots"]))
     for name in ("ScoreFull", "ProbabilityFull"):
         regions.append((name, traits[f"k{name}"], traits["kBuffers"]))
     assert_disjoint(regions, traits["kBarriers"])
@@ -125,6 +131,8 @@ def test_operand_steps(traits: Constants) -> None:
     assert traits["kMnMajorLeadingBytes"] == traits["kKeyChunkBytes"] == traits["kKeys"] * 128
     assert traits["kKeyChunkBytes"] * traits["kHeadDim"] // 64 == traits["kKvTileBytes"]
     assert traits["kPartBytes"] * traits["kOutputParts"] == traits["kKvTileBytes"]
+    assert traits["kPartBytes"] * traits["kSlots"] == traits["kKvTileBytes"] * traits["kStages"]
+    assert traits["kPartChunks"] * 64 == traits["kOutputN"]
     # 0x490, N / 8 at bit 17, M / 16 at bit 24; O's B is MN-major, bit 16
     assert traits["kScoreInstruction"] == 0x490 | traits["kKeys"] // 8 << 17 | traits["kRows"] // 16 << 24
     n = min(traits["kHeadDim"], 256)
@@ -132,17 +140,19 @@ def test_operand_steps(traits: Constants) -> None:
 
 
 def test_the_threads_of_a_cta_cover_o_once(traits: Constants, host_compile: HostCompile) -> None:
-    scope = f"fmha::FmhaTraits<{traits['kHeadDim']}, {str(bool(traits['kPInShared'])).lower()}>::"
+    own = traits["kRows"] == (64 if traits["kHeadDim"] == 512 else 128)
+    scope = tables.scope_of((traits["kHeadDim"], bool(traits["kPInShared"]), 0 if own else traits["kRows"]))
     calls = [
-        f"output_element({column}, {half})"
-        for half in range(traits["kThreadsPerRow"])
+        f"output_element({column}, {share})"
+        for share in range(traits["kThreadsPerRow"])
         for column in range(traits["kOutputColumns"])
     ]
     elements = list(constants(host_compile, "traits.cuh", scope, calls).values())
     assert sorted(elements) == list(range(traits["kHeadDim"]))
-    # A chunk that is loaded and stored at once (kOutputChunk columns) stays together.
-    for first in range(0, len(elements), 64):
-        assert elements[first : first + 64] == list(range(elements[first], elements[first] + 64))
+    # A chunk that is loaded and stored at once stays together.
+    chunk = traits["kOutputChunk"]
+    for first in range(0, len(elements), chunk):
+        assert elements[first : first + chunk] == list(range(elements[first], elements[first] + chunk))
 
 
 def test_where_columns_of_o_lie_at_head_dim_512(host_compile: HostCompile) -> None:
@@ -153,15 +163,14 @@ def test_where_columns_of_o_lie_at_head_dim_512(host_compile: HostCompile) -> No
     assert list(got.values()) == list(calls.values())
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
-def test_stores_of_p_have_no_bank_conflict(host_compile: HostCompile, head_dim: int) -> None:
+@pytest.mark.parametrize("rows", [32, 64, 128])
+def test_stores_of_p_have_no_bank_conflict(host_compile: HostCompile, rows: int) -> None:
     """A warp's st.shared.v4 is served in four quarters of eight lanes, 128 bytes each: one pass over the 32 banks of 4
     bytes if, and only if, no two lanes of a quarter hit the same bank."""
     vectors = range(8)
     calls = [f"({row}, {vector})" for row in range(128) for vector in vectors]
     offsets = list(constants(host_compile, "traits.cuh", "fmha::swizzled_vector", calls).values())
     assert sorted(offsets) == list(range(0, 128 * 128, 16))  # every vector has a place of its own
-    rows = 64 if head_dim == 512 else 128
     passes = stores = 0
     for warp, vector, quarter in itertools.product(range(rows // 32), vectors, range(4)):
         lanes = range(32 * warp + 8 * quarter, 32 * warp + 8 * quarter + 8)

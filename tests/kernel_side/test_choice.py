@@ -442,7 +442,7 @@ def test_where_rows_are_many(changes: dict[str, Any], chosen: str) -> None:
 def test_where_a_launch_overlaps_the_grid_before_it(changes: dict[str, Any], overlaps: bool) -> None:
     item = replace(Configuration(512, t=1, s_k=8192, heads=128, batch=16, splits=4), **changes)
     assert choice.overlaps_grid_before(ARCH, item, item.splits, item.kv == "shared") is overlaps
-    assert not choice.overlaps_grid_before("sm_100a", item, item.splits, item.kv == "shared")
+    assert choice.overlaps_grid_before("sm_100a", item, item.splits, item.kv == "shared")
 
 
 def test_a_configuration_overrides_the_rule() -> None:
@@ -533,8 +533,8 @@ def test_many_splits_of_few_rows_are_merged_by_four_warps_a_row(
     [
         (64, 20, "", (32, 1, 2)),
         (128, 2, "", (32, 1, 2)),
-        (512, 20, "", (32, 4, 2)),
-        (64, 21, "_many", (128, 2, 2)),
+        (512, 7, "", (32, 2, 2)),
+        (64, 40, "_many", (128, 2, 2)),
         (512, 148, "_many", (128, 16, 2)),
     ],
 )
@@ -553,10 +553,11 @@ def test_what_no_kernel_does_is_refused() -> None:
     assert fault(replace(SHORT, splits=1, merge="cluster")) is not None
 
 
-def test_the_rule_is_hopper_s() -> None:
-    assert choice.rows_of_cta("sm_100a", SHORT, 8, False) == choice.rows_of_cta("sm_100a", PREFILL, 1, False) == 0
-    assert choice.splits_of("sm_100a", SHORT) is None
-    assert choice.ctas_per_sm("sm_100a", 64) == 1
+def test_hopper_s_rules_are_not_blackwell_s() -> None:
+    assert choice.rows_of_cta("sm_100a", PREFILL, 1, False) == 0
+    assert choice.rows_of_cta("sm_100a", SHORT, 4, False) == 32
+    assert choice.splits_of("sm_100a", replace(SHORT, topk=65)) is None
+    assert [choice.ctas_per_sm("sm_100a", 64, rows) for rows in (0, 64, 32)] == [1, 2, 2]
 
 
 @pytest.mark.parametrize(("merge", "launches"), [("auto", 2), ("cluster", 1), ("combine", 2)])

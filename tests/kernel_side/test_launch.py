@@ -60,14 +60,16 @@ def test_what_the_device_computes_arrives(configuration):
 def test_launch_shape():
     device = NumpyDevice()
     run(device, Configuration(64, 129, 130, batch=3))
-    assert device.launches == [(VARIANT.entry, LaunchConfig((2, 1, 3), (192, 1, 1), VARIANT.shape.shared_bytes))]
+    assert device.launches == [
+        (VARIANT.entry, LaunchConfig((2, 1, 3), (192, 1, 1), VARIANT.shape.shared_bytes, overlaps=True))
+    ]
 
 
 def test_splits_launch_a_combine_kernel():
     device = NumpyDevice()
     run(device, Configuration(64, 5, 130, heads=3, batch=2, splits=4))
     forward, combine = device.launches
-    assert forward == (VARIANT.entry, LaunchConfig((1, 4, 2), (192, 1, 1), VARIANT.shape.shared_bytes))
+    assert forward == (VARIANT.entry, LaunchConfig((1, 4, 2), (192, 1, 1), VARIANT.shape.shared_bytes, overlaps=True))
     assert combine == ("combine", LaunchConfig((4, 1, 2), (128, 1, 1), overlaps=True))
 
 

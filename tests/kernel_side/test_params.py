@@ -47,9 +47,11 @@ def test_launch_shapes_are_the_header_s(repository, tmp_path):
         "kFmhaSharedAlignment": params.SHARED_ALIGNMENT,
         "kFmhaSharedControlBytes": params.SHARED_CONTROL_BYTES,
     }
-    for head_dim, p_path in itertools.product((64, 128, 256, 512), ("tmem", "smem")):
-        shape = f"fmha_sm100_shape({head_dim}, {'true' if p_path == 'smem' else 'false'})"
-        mine = params.sm100_shape(head_dim, p_path)
+    own = [(head_dim, path, 0) for head_dim, path in itertools.product((64, 128, 256, 512), ("tmem", "smem"))]
+    for head_dim, p_path, asked in (*own, *((head_dim, "smem", rows) for head_dim, rows in params.SM100_FEW_ROWS)):
+        shape = f"fmha_sm100_shape({head_dim}, {'true' if p_path == 'smem' else 'false'}, {asked})"
+        mine = params.sm100_shape(head_dim, p_path, asked)
+        mirror[f"fmha_sm100_ctas_per_sm({head_dim}, {asked})"] = params.sm100_ctas_per_sm(head_dim, asked)
         mirror |= {f"{shape}.{name}": value for name, value in dataclasses.asdict(mine).items()}
         for t, heads, topk in ((1, 1, 0), (3, 64, 0), (129, 1, 0), (3, 130, 0), (3, 1, 8), (2, 130, 8), (2, 128, 8)):
             blocks = params.query_blocks(mine, t, heads, topk)

@@ -10,7 +10,7 @@ from fmha.harness.kernel_side.variants import variant_for
 def test_head_dim_64_runs_any_tail_and_batch(t, s_k, batch):
     variant = variant_for(Configuration(64, t, s_k, batch))
     assert not isinstance(variant, str)
-    assert variant.name == "sm100_hd64_ptmem"
+    assert variant.name == ("sm100_hd64_ptmem" if batch == 1 else "sm100_hd64_rows32")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_says_why_nothing_runs_it(configuration, reason):
 
 def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
     apart = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5)
-    assert variant_for(apart).name == "sm100_hd64_ptmem"
+    assert variant_for(apart).name == "sm100_hd64_rows32"
     assert variant_for(apart, "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="fused"), "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="bhsd"), "sm_90a").name == "sm90_hd64_dense"
@@ -35,7 +35,8 @@ def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
         folded = replace(prefill, heads=4, kv_heads=1, batch=32)
         assert variant_for(folded, "sm_90a").name == f"sm90_hd{head_dim}{rows}_dense"
     for scattered in ({"page_size": 16}, {"packed": "q"}, {"packed": "both", "kv_heads": 2}):
-        assert variant_for(Configuration(64, 1, 300, heads=8, **scattered)).name == "sm100_hd64_ptmem"
+        own = "sm100_hd64_rows32" if "kv_heads" in scattered else "sm100_hd64_ptmem"  # of two planes, and of one
+        assert variant_for(Configuration(64, 1, 300, heads=8, **scattered)).name == own
         assert variant_for(Configuration(64, 1, 300, heads=8, **scattered), "sm_90a").name == "sm90_hd64_dense_paged"
     in_cluster = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5, merge="cluster")
     assert variant_for(in_cluster, "sm_90a") == "no kernel for several K/V heads knows lists or clusters on sm_90a yet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,16 +23,16 @@ from tests.forked import fmha
 
 
 def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tuple[Configuration, Call, CallTime]:
-    variant = variant_for(item, "sm_100a")
+    call = call_for(item, architecture("b200"))
+    variant = variant_for(replace(item, splits=call.splits), "sm_100a")
     assert not isinstance(variant, str)
     (built,) = build_variants(repository, [variant], cache, 300.0, 1, lambda line: None)
-    call = call_for(item, architecture("b200"))
     return item, call, model("b200", variant, Path(built.ptx), call)
 
 
 @pytest.fixture(scope="module")
 def time(repository, build_cache):
-    return modelled_on_b200(repository, build_cache, parse_id("hd64_t128_sk1024_out-bf16"))
+    return modelled_on_b200(repository, build_cache, parse_id("hd64_t128_sk1024_out-bf16_splits2_p-tmem"))
 
 
 def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
@@ -78,18 +79,18 @@ def test_the_timeline_has_every_role_and_what_works_beside_them(time):
 def test_a_trace_says_which_launch_it_is_of(tmp_path):
     """A call with splits has two, and of each there is a timeline."""
     cycles = {}
-    for launch, entry in (([], "fmha_fwd_sm100_hd64_ptmem"), (["--launch", "combine"], "fmha_combine")):
+    for launch, entry in (([], "fmha_fwd_sm100_hd64_rows32"), (["--launch", "combine"], "fmha_combine")):
         arguments = ["trace", "hd64_t1_sk1024_out-bf16_splits4", "--output", str(tmp_path / "trace.json"), *launch]
         done = fmha(*arguments)
         assert done.returncode == 0, done.stderr
         first, second, *_ = done.stdout.splitlines()
         number = 1 + bool(launch)
-        assert second.startswith(f"launch {number} of 2, {entry}; all of them: 1 fmha_fwd_sm100_hd64_ptmem ")
+        assert second.startswith(f"launch {number} of 2, {entry}; all of them: 1 fmha_fwd_sm100_hd64_rows32 ")
         cycles[entry] = int(first.partition(": ")[2].split()[0])
-    assert cycles["fmha_combine"] < cycles["fmha_fwd_sm100_hd64_ptmem"]
+    assert cycles["fmha_combine"] < cycles["fmha_fwd_sm100_hd64_rows32"]
     done = fmha(*arguments[:-1], "merge")
     assert done.returncode == ExitCode.USAGE
-    words = "--launch: 'merge' is of no launch; there are 1 fmha_fwd_sm100_hd64_ptmem, 2 fmha_combine"
+    words = "--launch: 'merge' is of no launch; there are 1 fmha_fwd_sm100_hd64_rows32, 2 fmha_combine"
     assert done.stderr.splitlines()[-1] == f"fmha: {words}"
 
 
@@ -115,14 +116,17 @@ def test_twice_the_keys_take_about_twice_as_long(repository, build_cache):
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("head_dim", [64, 512])
-def test_the_merge_is_a_small_part_of_a_long_row(repository: Path, build_cache: Path, head_dim: int) -> None:
+@pytest.mark.parametrize(("head_dim", "part"), [(64, 0.25), (512, 0.15)])
+def test_the_merge_is_a_small_part_of_a_long_row(
+    repository: Path, build_cache: Path, head_dim: int, part: float
+) -> None:
+    """At 64 the forward kernel takes 5.6 us, and no merge less than one."""
     item = parse_id(f"hd{head_dim}_t1_sk131072_h16_out-bf16")
     row = modelled.row_of(*modelled_on_b200(repository, build_cache, item))
     (forward, own), (combine, merging) = row.launches
     assert (forward.startswith("fmha_fwd_sm100"), combine) == (True, "fmha_combine_many")
     assert own + merging <= row.modelled_us
-    assert merging <= 0.15 * row.modelled_us
+    assert merging <= part * row.modelled_us
 
 
 def test_splits_are_those_of_attention():

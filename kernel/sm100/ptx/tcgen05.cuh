@@ -108,12 +108,21 @@ __device__ __forceinline__ void mma_commit(uint32_t barrier) {
     FMHA_REGISTERS_8(constraint, r, 0), FMHA_REGISTERS_8(constraint, r, 8), FMHA_REGISTERS_8(constraint, r, 16), \
         FMHA_REGISTERS_8(constraint, r, 24)
 
-// Loads `Columns` columns of this lane; the registers are valid on return.
+#define FMHA_OPERANDS_16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+#define FMHA_REGISTERS_16(constraint, r) FMHA_REGISTERS_8(constraint, r, 0), FMHA_REGISTERS_8(constraint, r, 8)
+
+// Loads `Columns` columns of this lane, 16 or a multiple of 32; the registers are valid on return.
 template <int Columns>
 __device__ __forceinline__ void tmem_load(float (&row)[Columns], uint32_t address) {
-    static_assert(Columns % 32 == 0);
+    static_assert(Columns == 16 || Columns % 32 == 0);
+    if constexpr (Columns == 16) {
+        asm volatile("tcgen05.ld.sync.aligned.32x32b.x16.b32 " FMHA_OPERANDS_16 ", [%16];"
+                     : FMHA_REGISTERS_16("=f", row)
+                     : "r"(address)
+                     : "memory");
+    }
 #pragma unroll
-    for (int i = 0; i < Columns; i += 32) {
+    for (int i = 0; i + 32 <= Columns; i += 32) {
         asm volatile("tcgen05.ld.sync.aligned.32x32b.x32.b32 " FMHA_OPERANDS_32 ", [%32];"
                      : FMHA_REGISTERS_32("=f", row + i)
                      : "r"(address + i)
@@ -121,28 +130,36 @@ __device__ __forceinline__ void tmem_load(float (&row)[Columns], uint32_t addres
     }
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
     // Names the registers after the wait: otherwise the compiler is free to move arithmetic on the results above it.
+    if constexpr (Columns == 16) {
+        asm volatile("" : FMHA_REGISTERS_16("+f", row));
+    }
 #pragma unroll
-    for (int i = 0; i < Columns; i += 32) {
+    for (int i = 0; i + 32 <= Columns; i += 32) {
         asm volatile("" : FMHA_REGISTERS_32("+f", row + i));
     }
 }
 
-// Stores 32 columns of this lane; asynchronous until tmem_wait_store.
-__device__ __forceinline__ void tmem_store_32(uint32_t address, const uint32_t* row) {
-    asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%32], " FMHA_OPERANDS_32 ";" ::FMHA_REGISTERS_32("r", row),
-                 "r"(address)
-                 : "memory");
-}
-
+// Stores as many columns of this lane; asynchronous until tmem_wait_store.
 template <int Columns>
 __device__ __forceinline__ void tmem_store(uint32_t address, const uint32_t (&row)[Columns]) {
-    static_assert(Columns % 32 == 0);
+    static_assert(Columns == 16 || Columns % 32 == 0);
+    if constexpr (Columns == 16) {
+        asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%16], " FMHA_OPERANDS_16
+                     ";" ::FMHA_REGISTERS_16("r", row),
+                     "r"(address)
+                     : "memory");
+    }
 #pragma unroll
-    for (int i = 0; i < Columns; i += 32) {
-        tmem_store_32(address + i, row + i);
+    for (int i = 0; i + 32 <= Columns; i += 32) {
+        asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%32], " FMHA_OPERANDS_32
+                     ";" ::FMHA_REGISTERS_32("r", row + i),
+                     "r"(address + i)
+                     : "memory");
     }
 }
 
+#undef FMHA_REGISTERS_16
+#undef FMHA_OPERANDS_16
 #undef FMHA_REGISTERS_32
 #undef FMHA_REGISTERS_8
 #undef FMHA_OPERANDS_32

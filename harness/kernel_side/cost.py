@@ -1,0 +1,149 @@
+"""What a call takes on a B200 by a variant of so many query rows a CTA, in so many splits: what choice compares.
+
+By sizes alone. The constants are what the timing model says of the kernels, in microseconds; of a B200 they were not
+measured. docs/journal/2026-11-28-b200-decode.md has how far the choice is from an exhaustive search under that model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fmha.harness.kernel_side.params import COMBINE_ROWS, SM100_FEW_ROWS, sm100_ctas_per_sm, sm100_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What counts of a GPU. Rates are bytes a microsecond."""
+
+    multiprocessors: int
+    memory: float
+    cache: float  # L2, as much as a combine kernel gets of it
+    clock: float  # MHz
+    power_clock: float  # of a tensor pipe that is always busy; else power goes with the work and the cube of the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of a forward kernel: what a CTA takes before and after its tiles, and what a tile takes."""
+
+    around: float
+    tile: float  # of one CTA on a multiprocessor
+    together: float  # of each of those that it holds, where it holds more than one
+    tensor: float  # that the tensor pipe works of it
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Of a combine kernel: how a team divides a row, and what it takes."""
+
+    suffix: str  # of the entry
+    warps: int
+    columns: int  # of a slab, at most
+    in_flight: int  # parts, of a thread
+    ctas_per_sm: int
+    around: float
+    turn: float  # of parts in flight
+    wave: float  # of as many CTAs as the GPU holds, more than if it holds few
+
+    def slabs(self, head_dim: int) -> int:
+        return -(-head_dim // self.columns)
+
+    def ctas(self, head_dim: int, rows: int, planes: int) -> int:
+        """Of `rows` rows a plane."""
+        return -(-rows * self.warps // COMBINE_ROWS) * self.slabs(head_dim) * planes
+
+    def parts(self, head_dim: int) -> int:
+        """Splits that are read side by side."""
+        return self.warps * 32 * 8 // min(self.columns, head_dim)
+
+
+B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
+# By head_dim and the rows that a variant of fewer than the head_dim's own has; 0 for these.
+PACES: Final[Mapping[tuple[int, int], Pace]] = {
+    (64, 0): Pace(1.8, 1.10, 1.10, 0.28),
+    (64, 64): Pace(1.6, 0.67, 0.93, 0.28),
+    (64, 32): Pace(1.4, 0.58, 0.80, 0.28),
+    (128, 0): Pace(2.2, 1.10, 1.10, 0.56),
+    (128, 64): Pace(2.0, 0.73, 0.73, 0.56),
+    (128, 32): Pace(1.8, 0.66, 0.66, 0.56),
+    (256, 0): Pace(2.6, 0.73, 0.73, 0.69),
+    (256, 64): Pace(2.0, 0.66, 0.66, 0.56),
+    (512, 0): Pace(2.3, 1.40, 1.40, 1.11),
+}
+BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
+BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
+MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
+LAUNCH: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides of a call. `rows` are those of a plane."""
+
+    head_dim: int
+    planes: int
+    rows: int
+    keys: int
+
+
+def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
+    """The forward kernel's time."""
+    pace, tile = PACES[shape.head_dim, asked], sm100_shape(shape.head_dim, "smem", asked)
+    row_tiles, key_tiles = -(-shape.rows // tile.rows) * shape.planes, -(-shape.keys // tile.keys)
+    ctas, tiles = row_tiles * splits, -(-key_tiles // splits)
+    held = sm100_ctas_per_sm(shape.head_dim, asked)
+    waves = math.ceil(ctas / (gpu.multiprocessors * held))
+    beside = min(held, -(-ctas // gpu.multiprocessors))
+    each = pace.around + tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
+    read = shape.planes * shape.keys * shape.head_dim * 4 / gpu.memory
+    used = min(1.0, ctas / gpu.multiprocessors)
+    time = max(waves * each, MEMORY_AROUND * pace.around + read / math.sqrt(used))
+    busy = row_tiles * key_tiles * pace.tensor / (gpu.multiprocessors * time)
+    return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
+
+
+def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
+    """A combine kernel's time."""
+    turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight))
+    filled = merge.ctas(shape.head_dim, shape.rows, shape.planes) / (gpu.multiprocessors * merge.ctas_per_sm)
+    one = merge.around + turns * merge.turn
+    waves = one + merge.wave * min(filled, 1.0) + (math.ceil(filled) - 1) * (one + merge.wave)
+    return max(waves, splits * shape.planes * shape.rows * shape.head_dim * 4 / gpu.cache)
+
+
+def merge_of(gpu: Gpu, shape: Shape, splits: int) -> Merge:
+    """The combine kernel that takes less time."""
+    return min((BY_WARP, BY_CTA), key=lambda merge: merge_us(gpu, shape, merge, splits))
+
+
+def call_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
+    """The call's time as in a replay of a graph."""
+    merge = merge_us(gpu, shape, merge_of(gpu, shape, splits), splits) if splits > 1 else 0.0
+    return LAUNCH + forward_us(gpu, shape, asked, splits) + merge
+
+
+def rows_of(head_dim: int) -> tuple[int, ...]:
+    """The rows that variants of a head_dim ask for."""
+    return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim))
+
+
+def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
+    """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
+    sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
+    tile = sm100_shape(shape.head_dim, "smem", asked)
+    tiles = -(-shape.keys // tile.keys)
+    ctas = -(-shape.rows // tile.rows) * shape.planes
+    room = max(1, min(gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas, tiles))
+    alone = gpu.multiprocessors // ctas
+    for splits in range(1, room + 1):
+        if splits in (alone, room) or -(-tiles // splits) != -(-tiles // (splits + 1)):
+            yield splits
+
+
+def best_of(gpu: Gpu, shape: Shape) -> tuple[int, int]:
+    """Rows that are asked for, and splits."""
+    found = [(asked, splits) for asked in rows_of(shape.head_dim) for splits in splits_to_try(gpu, shape, asked)]
+    return min(found, key=lambda item: call_us(gpu, shape, *item))
