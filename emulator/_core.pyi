@@ -48,6 +48,7 @@ class Recorder:
         sms: float,
         from_l2: float,
         from_hbm: float,
+        waits: float,
         traced: bool,
     ) -> dict[str, Any]: ...
 

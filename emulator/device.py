@@ -494,7 +494,9 @@ class Device:
         self._machine.only_recorded = self._sampled
         by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes)
         by_memory //= self._machine.multiprocessors
-        resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
+        resident = resident_ctas(
+            by_memory, math.prod(block), self._architecture.registers, info.least_ctas, decoded.live
+        )
         shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
         # Of a launch that fits into L2 and into one wave with room to spare nobody needs to know who reads what.
         small = sum(b.nbytes for b in self._buffers.values()) <= self._architecture.l2_capacity.value

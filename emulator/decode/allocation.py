@@ -156,9 +156,9 @@ class Place:
     last: int
 
 
-def allocate(builder: Builder, start: Mapping[int, int]) -> dict[str, Place]:
-    """Renumbers the units of the builder's records and constants, and says where registers have come to lie, by name.
-    `start`: the pc of each body index."""
+def allocate(builder: Builder, start: Mapping[int, int]) -> tuple[dict[str, Place], int]:
+    """Renumbers the units of the builder's records and constants, and says where registers have come to lie, by name,
+    and how many units are live at once, predicates and constants left out. `start`: the pc of each body index."""
     fixed = builder.const_units()
     place: dict[int, int] = {}
     units = 0
@@ -167,6 +167,7 @@ def allocate(builder: Builder, start: Mapping[int, int]) -> dict[str, Place]:
         units += units_of(builder.width(unit))
     intervals = _intervals(builder.emitted, start)
     busy: list[tuple[int, int, int]] = []  # (last pc, place, width)
+    live = most = 0
     # By width: where a lane's value lies in a unit depends on it, and lanes may be at different places of the program.
     free: dict[int, list[int]] = {}
     for unit, (begin, end) in sorted(intervals.items(), key=lambda item: (item[1], item[0])):
@@ -176,6 +177,7 @@ def allocate(builder: Builder, start: Mapping[int, int]) -> dict[str, Place]:
         while busy and busy[0][0] < begin:
             _, at, width = heappop(busy)
             free.setdefault(width, []).append(at)
+            live -= 0 if width == 1 else units_of(width)
         width = builder.width(unit)
         if free.get(width):
             at = free[width].pop()
@@ -183,10 +185,12 @@ def allocate(builder: Builder, start: Mapping[int, int]) -> dict[str, Place]:
             at, units = units, units + units_of(width)
         place[unit] = at
         heappush(busy, (end, at, width))
+        live += 0 if width == 1 else units_of(width)
+        most = max(most, live)
     registers = {
         name: Place(place[unit], builder.width(unit), *intervals[unit])
         for name, unit in builder.register_units().items()
         if unit in intervals
     }
     builder.renumber(place, units)
-    return registers
+    return registers, most

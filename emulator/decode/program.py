@@ -68,6 +68,7 @@ class Decoded:
     shared_static: int  # bytes
     dynamic_align: int  # of the .extern .shared arrays, 1 when there is none
     registers: Mapping[str, Place]  # by name
+    live: int  # of a thread's registers of 32 bits, the most that hold at once what is still read
 
 
 def uses_heap(decoded: Decoded) -> bool:
@@ -258,7 +259,7 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) 
         sources.append(end)
     _mark_validated_loads(builder.emitted)
     arrays = mark_arrays(builder, _extents(module, function, symbols))
-    registers = allocate(builder, start)
+    registers, live = allocate(builder, start)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
         insts,
@@ -270,4 +271,4 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) 
         param_bytes=parameter_layout(function)[1],
         arrays=arrays,
     )
-    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers)
+    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers, live)

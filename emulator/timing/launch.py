@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
-from fmha.emulator.timing.reuse import Stream, from_memory, kept, readers_at_once, turns_of
+from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, readers_at_once, turns_of
 
 SAMPLES: Final = 5  # along x
-_GUESSED_REGISTERS: Final = 128  # a thread, where a kernel's launch bounds do not say
+TENSOR_COLUMNS: Final = 512  # of an SM's tensor memory
+_MOST_REGISTERS: Final = 255  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Share:
 
     from_l2: float
     from_hbm: float
+    waits: float  # and that which is on its way from memory when it is asked for: who reads together waits together
 
 
 class Timing:
@@ -105,7 +107,10 @@ class Timing:
     ) -> None:
         """`sizes`: bytes of each allocation by its address; `resident`: those that L2 holds before the launch."""
         self.architecture = architecture
-        self.shape = shape
+        # Whether a cluster goes on with the work of others (clusterlaunchcontrol): then an SM starts no other.
+        self.claims = any(c["claims"] for c in recorder.clusters)
+        columns = max((c["tensor_columns"] for c in recorder.clusters), default=0)
+        self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
         self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
         self.sources = sources  # by pc
@@ -132,13 +137,14 @@ class Timing:
             base: Stream(nbytes, min(nbytes, sizes.get(base, 0)), readers_at_once(first, base))
             for base, nbytes in asked.items()
         }
-        cold = sum(s.known for base, s in streams.items() if base not in resident) / total
-        self.together, self.apart = self._shares(streams, cold)
+        fresh = [s for base, s in streams.items() if base not in resident]
+        self.together, self.apart = self._shares(streams, fresh)
 
-    def _shares(self, streams: Mapping[int, Stream], cold: float) -> tuple[Share, Share | None]:
+    def _shares(self, streams: Mapping[int, Stream], fresh: Sequence[Stream]) -> tuple[Share, Share | None]:
         """While CTAs that read the same stay together, and once they do not; None where L2 holds whatever they read.
-        `cold`: the part of what is read that no launch before this one has left in L2, each byte once."""
+        `fresh`: of what no launch before this one has left in L2."""
         gpu, all_of_them = self.architecture, [*streams.values()]
+        cold = sum(s.known for s in fresh) / self.asked  # each byte once
         waves = self.shape.clusters / self.shape.slots(gpu)
         turns = turns_of(all_of_them, waves) if self._recorder.first_reads else 1.0
         begun = 1 / turns  # in the first turn all are together
@@ -150,15 +156,25 @@ class Timing:
             missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps, together)) for s in all_of_them)
             return max(cold, begun * cold + (1 - begun) * missed / self.asked)
 
+        def waiting(keeps: float) -> float:
+            """The part of what is read for which CTAs that go together wait as for memory."""
+            at_first = sum(s.asked * on_its_way(s, s.in_a_turn(turns) * turns) for s in fresh)
+            later = sum(s.asked * on_its_way(s, s.known) for s in fresh)
+            if keeps < turns:
+                missed = sum(s.asked * on_its_way(s, s.asked * from_memory(s, keeps, True)) for s in all_of_them)
+                later = max(later, missed)
+            return (begun * at_first + (1 - begun) * later) / self.asked
+
         keeps = kept(all_of_them, turns, gpu.l2_capacity.value / gpu.l2_partitions.value)
-        together = Share(begun * first + (1 - begun) * pairs, after_the_first(keeps, together=True))
+        from_hbm = after_the_first(keeps, together=True)
+        together = Share(begun * first + (1 - begun) * pairs, from_hbm, max(from_hbm, waiting(keeps)))
         if keeps == turns:
             return together, None
         from_hbm = after_the_first(keeps, together=False)
         # What memory gives more than once goes to CTAs that are not together: L2 delivers to each by itself.
         once = sum(s.known for s in all_of_them) / self.asked
         again = max(0.0, 1 - once / from_hbm) if from_hbm else 0.0
-        return together, Share(begun * first + (1 - begun) * (again + (1 - again) * pairs), from_hbm)
+        return together, Share(begun * first + (1 - begun) * (again + (1 - again) * pairs), from_hbm, from_hbm)
 
     def _delivered(self, streams: Mapping[int, Stream], turns: float, sms: float) -> float:
         """The part of what is read that L2 delivers, where what neighbours read together comes once to so many SMs."""
@@ -188,6 +204,7 @@ class Timing:
             sms=float(sms),
             from_l2=share.from_l2,
             from_hbm=share.from_hbm,
+            waits=share.waits,
             traced=traced,
         )
         busy = {name: cycles / raw["sms"] for name, cycles in raw["busy"].items()}
@@ -233,7 +250,7 @@ class Timing:
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
-            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
+            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn or self.claims else {})
             later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
@@ -284,10 +301,14 @@ def behind_first(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> i
     return None
 
 
-def resident_ctas(shared_limit: int, threads: int, registers: int, least: int | None) -> int:
-    """CTAs that an SM holds: by shared memory, and by registers, which PTX does not fix: the kernel's .minnctapersm, or
-    a guess."""
-    return max(1, min(shared_limit, least or registers // (threads * _GUESSED_REGISTERS)))
+def resident_ctas(shared_limit: int, threads: int, registers: int, least: int | None, live: int) -> int:
+    """CTAs that an SM holds: by shared memory, and by registers, which PTX does not fix. They are the kernel's
+    .minnctapersm, or as many as hold what of a thread is `live` at once, which ptxas seldom exceeds; it reserves eight
+    at a time, and spills what a thread of the block cannot have."""
+    warps = -(-threads // 32)
+    most = min(_MOST_REGISTERS, registers // (32 * warps))
+    of_thread = -(-min(live, most) // 8) * 8
+    return max(1, min(shared_limit, least or registers // (32 * warps * max(of_thread, 16))))
 
 
 def _between(at: Mapping[int, float], x: int) -> float:

@@ -86,3 +86,9 @@ def from_memory(stream: Stream, keeps: float, together: bool = False) -> float:
     each turn at least."""
     alone = 0.0 if together else math.exp(-stream.together * keeps)
     return alone if keeps >= 1 else max(alone, min(1.0, 1 / stream.together))
+
+
+def on_its_way(stream: Stream, fetched: float) -> float:
+    """The part of what is read of a stream that is on its way from memory when it is asked for, if memory gives
+    `fetched` bytes of it: each to all that go together, and the first of them has only just asked."""
+    return min(1.0, fetched * stream.together / stream.asked) if stream.asked else 0.0

@@ -42,7 +42,7 @@ FREE: Final[Mapping[str, tuple[str, ...]]] = {
     "fma": ("fma_interval",),
     "alu": ("alu_interval",),
     "convert": ("pack_interval", "convert_interval"),
-    "memory": ("l2_latency", "hbm_latency", "tma_latency", "tma_box"),
+    "memory": ("l2_latency", "hbm_latency", "hbm_queue", "tma_latency", "tma_box", "tma_row"),
     "barriers": ("mbarrier_arrive", "mbarrier_wake", "barrier_wake"),
     "code": ("code_miss", "code_jump", "branch_gap"),
 }

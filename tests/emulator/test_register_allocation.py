@@ -60,10 +60,11 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     units: list[tuple[int, int]] = []
     allocate = program.allocate
 
-    def counted(builder: program.Builder, start: dict[int, int]) -> None:
+    def counted(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
         before = builder.units
-        allocate(builder, start)
+        placed = allocate(builder, start)
         units.append((before, builder.units))
+        return placed
 
     monkeypatch.setattr(program, "allocate", counted)
     chain = "".join(f"add.u32 %r{k + 1}, %r{k}, 1;\n" for k in range(1, 30))
@@ -117,7 +118,7 @@ def _live_pcs(emitted: list[Emitted], start: dict[int, int]) -> dict[int, tuple[
 def test_a_register_is_kept_while_it_may_be_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
 
-    def compare(builder: program.Builder, start: dict[int, int]) -> dict[str, allocation.Place]:
+    def compare(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
         expected = _live_pcs(builder.emitted, start)
         assert allocation._intervals(builder.emitted, start) == expected
         compared.append(len(expected))
@@ -145,7 +146,7 @@ def _calls_of_allocation(blocks: int) -> int:
         nonlocal calls
         calls += event == "call"
 
-    def counted(builder: program.Builder, start: dict[int, int]) -> dict[str, allocation.Place]:
+    def counted(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
         sys.setprofile(count)
         try:
             return allocation.allocate(builder, start)

@@ -91,7 +91,7 @@ def with_room_for(timing, address: int, l2: float):
     other = copy.copy(timing)
     other.architecture = dataclasses.replace(GPU, l2_capacity=Constant(l2, "", ""))
     nbytes = REGIONS * REGION
-    other.together, other.apart = other._shares({address: Stream(2 * WAVES * nbytes, nbytes, 2)}, 1 / (2 * WAVES))
+    other.together, other.apart = other._shares({address: (stream := Stream(2 * WAVES * nbytes, nbytes, 2))}, [stream])
     return other
 
 

@@ -20,8 +20,14 @@ from tests.emulator.thirdparty.running import execute
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
 
-def kernel(body: str, registers: str = ".reg .f32 %f<40>;", params: str = ".param .u64 out") -> emulator.Module:
-    return emulator.load_ptx(f"{HEAD}.visible .entry k({params})\n{{\n{registers}\n{body}\nret;\n}}\n")
+ONE_AN_SM = ".maxntid 512\n.minnctapersm 1\n"
+
+
+def kernel(
+    body: str, registers: str = ".reg .f32 %f<40>;", params: str = ".param .u64 out", directives: str = ""
+) -> emulator.Module:
+    entry = f".visible .entry k({params})\n{directives}"
+    return emulator.load_ptx(f"{HEAD}{entry}{{\n{registers}\n{body}\nret;\n}}\n")
 
 
 def timed(module: emulator.Module, grid: int = 1, block: int = 32, gpu: str = "h200", **options):
@@ -32,8 +38,8 @@ def timed(module: emulator.Module, grid: int = 1, block: int = 32, gpu: str = "h
     return report, device.read(out.address, out.nbytes)
 
 
-def cycles(body: str, **options: int) -> float:
-    report, _ = timed(kernel(body), **options)
+def cycles(body: str, directives: str = "", **options: int) -> float:
+    report, _ = timed(kernel(body, directives=directives), **options)
     modelled = report.timing.modelled()
     assert modelled.forced == 0
     return modelled.cycles
@@ -82,10 +88,10 @@ def test_the_busiest_server_bounds():
 
 def test_a_wave_and_its_tail():
     gpu, body = architecture("h200"), apart("ex2.approx.ftz.f32", 256)
-    threads = 512  # by the guess at registers one CTA an SM
-    one, whole, tail = (cycles(body, grid=n, block=threads) for n in (1, gpu.multiprocessors, gpu.multiprocessors + 1))
+    grids = (1, gpu.multiprocessors, gpu.multiprocessors + 1)
+    one, whole, tail = (cycles(body, ONE_AN_SM, grid=n, block=512) for n in grids)
     assert one == whole
-    report, _ = timed(kernel(body), block=threads)
+    report, _ = timed(kernel(body), block=512)
     assert tail == one + report.timing.modelled(without_code()).cycles  # the second on an SM finds its code there
 
 
@@ -116,11 +122,28 @@ barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;"""
 
 
+def test_an_sm_holds_as_many_ctas_as_registers_that_are_live_at_once_leave_room_for():
+    """40 values that wait for one another's end: 64 registers a thread with what ptxas reserves, so two CTAs of 512."""
+    values = "".join(f"ld.global.f32 %f{k}, [%rd1];\n" for k in range(40))
+    body = "ld.param.u64 %rd1, [out];\n" + values + "".join(f"add.f32 %f0, %f0, %f{k};\n" for k in range(1, 40))
+    held = []
+    for text in ("", body):
+        report, _ = timed(kernel(text, ".reg .f32 %f<40>; .reg .u64 %rd<2>;"), grid=1, block=512)
+        held.append(report.timing.shape.resident)
+    assert held == [4, 2]
+    report, _ = timed(kernel(body, ".reg .f32 %f<40>; .reg .u64 %rd<2>;", directives=ONE_AN_SM), grid=1, block=512)
+    assert report.timing.shape.resident == 1
+
+
 def from_rank(rank: int, n: int, clusters: int = 1, size: int = 2, block: int = 32) -> float:
     """Cycles of CTAs that load n times 16 bytes a thread from the shared memory of one of their cluster."""
     loads = "ld.shared::cluster.v4.b32 {%r4, %r5, %r6, %r7}, [%r2];\n" * n
     device = emulator.Device(timing="h200", checks=False, sampled=True)
-    module = kernel(REMOTE.replace("RANK", str(rank)).replace("LOADS", loads), params="")
+    module = kernel(
+        REMOTE.replace("RANK", str(rank)).replace("LOADS", loads),
+        params="",
+        directives=ONE_AN_SM if block == 512 else "",
+    )
     report = device.launch(module, "k", (clusters * size, 1, 1), block, [], 0, (size, 1, 1))
     assert report.timing is not None
     return report.timing.modelled(without_code()).cycles
@@ -159,6 +182,49 @@ def copied(mask: int, n: int = 32) -> float:
         block=1, grid=264, cluster=2, timing="h200", checks=False, sampled=True,
     )  # fmt: skip
     return found.clean().report.timing.modelled(without_code()).cycles
+
+
+@pytest.mark.parametrize("columns", [4, 16])
+def test_the_copy_engine_asks_for_each_row_of_a_box(columns):
+    """Rows of 16 bytes and of 64 take a cycle each, whatever they hold: so a box of short ones is slow."""
+    data = np.zeros((128, columns), np.uint32)
+    load = "@%leader cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+    n = 32
+    body = f"""{init_barriers(1)} mov.u32 %r8, tile; mov.u32 %r9, bar;
+    @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {n * data.nbytes};
+    {f"{load} [%r8], [%map, {{0, 0}}], [%r9];" * n} {wait()}"""
+    found = run(
+        body, {"data": data}, {"map": tiled("data", data.shape, (128, columns))},
+        timing="b200", checks=False, sampled=True,
+    )  # fmt: skip
+    taken = found.clean().report.timing.replay(0).busy["tma"]
+    assert taken == n * 128 * architecture("b200").values["tma_row"]
+
+
+def claiming(n: int, grid: int) -> emulator.Report:
+    """A CTA of one warp works, and asks for another's work until none is left."""
+    body = f"""{init_barriers(1)} mov.u32 %r30, word; mov.u32 %r31, bar; mov.u32 %r32, 0;
+    NEXT:
+    {"ex2.approx.ftz.f32 %f0, %f0;" * n}
+    @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 16;
+    @%leader clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r30], [%r31];
+    {wait("bar", "%r32")}
+    xor.b32 %r32, %r32, 1;
+    ld.shared.b128 %q0, [word];
+    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q0;
+    @%p1 bra NEXT;"""
+    arrays = {"out": np.zeros(1, np.uint32)}
+    return run(body, arrays, grid=grid, timing="b200", checks=False, directives=ONE_AN_SM).clean().report
+
+
+def test_work_that_is_claimed_from_clusters_that_have_not_started_is_modelled():
+    """Each is recorded with its own work, and an SM starts once: two pieces are less than two CTAs."""
+    gpu = architecture("b200")
+    timing = claiming(100, 3).timing
+    assert timing.modelled().forced == 0
+    one, two = (claiming(100, n).timing.modelled() for n in (gpu.multiprocessors, 2 * gpu.multiprocessors))
+    work = 100 * gpu.values["mufu_latency"]
+    assert work < two.cycles - one.cycles < one.cycles - gpu.values["cta_start"] + work / 10
 
 
 def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():
@@ -355,7 +421,7 @@ def test_constants_are_all_that_the_core_wants_and_no_other():
         report.timing.modelled({"warp_speed": 9.0})
     with pytest.raises(ValueError, match="no value for the constant fma_latency"):
         report.timing._recorder.replay(
-            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 1, 0, False
+            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 1, 0, 0, False
         )
 
 

@@ -263,14 +263,14 @@ const timing::ClusterRecording* recorded(const Recorder& recorder, u64 ordinal) 
 }
 
 nb::dict replay(const Recorder& recorder, const Program& program, const std::vector<u64>& ordinals,
-                const nb::dict& constants, double sms, double from_l2, double from_hbm, bool traced) {
+                const nb::dict& constants, double sms, double from_l2, double from_hbm, double waits, bool traced) {
     std::vector<const timing::ClusterRecording*> clusters;
     for (u64 ordinal : ordinals) clusters.push_back(recorded(recorder, ordinal));
     timing::Result r;
     const timing::Times times = times_of(constants);
     {
         nb::gil_scoped_release release;
-        r = timing::replay(program, clusters, times, {sms, from_l2, from_hbm}, traced);
+        r = timing::replay(program, clusters, times, {sms, from_l2, from_hbm, waits}, traced);
     }
     nb::dict d;
     d["cycles"] = r.cycles;
@@ -328,6 +328,8 @@ nb::list recorded_clusters(const Recorder& recorder) {
         for (const auto& cta : c->ctas)
             for (const auto& w : cta) steps += w.steps.size();
         d["instructions"] = steps;
+        d["tensor_columns"] = c->tensor_columns;
+        d["claims"] = c->claims;
         out.append(d);
     }
     return out;
@@ -474,7 +476,7 @@ NB_MODULE(_core, module) {
         .def_prop_ro("first_reads", &first_reads)
         .def("shared_reads", &shared_reads, nb::arg("one"), nb::arg("other"))
         .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
-             nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("traced"));
+             nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("waits"), nb::arg("traced"));
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())
         .def_rw("recorded", &Machine::recorded)

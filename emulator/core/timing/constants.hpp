@@ -11,8 +11,8 @@ namespace ptxm::timing {
     X(shuffle_interval) X(shuffle_latency) X(branch_gap) X(code_line) X(code_miss) X(code_jump)             \
     X(shared_bytes) X(shared_latency) X(mbarrier_arrive) X(mbarrier_wake) X(barrier_wake) X(cluster_wake)   \
     X(cluster_bytes) X(cluster_latency)                                                                     \
-    X(port_bytes) X(l2_bytes) X(l2_latency) X(hbm_bytes) X(hbm_latency) X(bytes_in_flight)                  \
-    X(tma_issue) X(tma_box) X(tma_latency) X(matrix_rate) X(matrix_least) X(matrix_issue)                   \
+    X(port_bytes) X(l2_bytes) X(l2_latency) X(hbm_bytes) X(hbm_latency) X(hbm_queue) X(bytes_in_flight)     \
+    X(tma_issue) X(tma_box) X(tma_row) X(tma_latency) X(matrix_rate) X(matrix_least) X(matrix_issue)        \
     X(matrix_latency_registers) X(matrix_latency_shared) X(tmem_interval) X(tmem_latency) X(cta_start)
 // clang-format on
 

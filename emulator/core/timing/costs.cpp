@@ -85,6 +85,7 @@ Cost cost_of(const Inst& i, const Times& t) {
         case Op::bulk_load:
         case Op::bulk_send:
         case Op::bulk_store:
+        case Op::clc_try_cancel:
         case Op::cp_async: set(Pipe::copy, 1, 0); break;
         case Op::cp_async_commit:
         case Op::bulk_commit: set(Pipe::async_commit, 1, 0); break;

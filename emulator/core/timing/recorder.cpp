@@ -15,7 +15,7 @@ using timing::Did;
 
 namespace {
 
-constexpr u32 kSector = 32;
+constexpr u32 kSector = 32, kLine = 128, kResponse = 16;
 
 template <class F>
 void each_lane(u32 mask, F f) {
@@ -50,6 +50,14 @@ u64 place_of(const Box& box) {
     for (i32 start : box.start) place = place * 0x9E3779B97F4A7C15ull + static_cast<u32>(start) + 1;
     return place;
 }
+
+// What the copy engine asks L2 for: of each row of a box its lines, however short the row is.
+u32 requests_of(const Box& box) {
+    const u32 row = box.row_bytes();
+    return box.bytes() / row * ((row + kLine - 1) / kLine);
+}
+
+u32 requests_of(u32 bytes) { return (bytes + kLine - 1) / kLine; }
 
 u32 accessed_bytes(const Inst& i) {
     const Op op = static_cast<Op>(i.op);
@@ -182,10 +190,11 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 const u32 bytes = box.data_bytes();
                 const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "an mbarrier");
                 note_global(w, box.map.address, bytes, false, place_of(box));
-                if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes);
+                const u32 requests = requests_of(box);
+                if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes, requests);
                 Did what = Did::copy_in;
                 for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
-                    add(what, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes);
+                    add(what, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes, requests);
                     found_.back().to = static_cast<u8>(rank);
                     what = Did::copy_also;
                 }
@@ -196,6 +205,7 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
             return each_lane(mask, [&](u32 l) {
                 note_global(w, w.reg<u64>(o[1])[l], w.reg<u32>(o[2])[l], false);
                 barrier_at(w, Did::copy_in, w.reg<u32>(o[3])[l], w.reg<u32>(o[2])[l]);
+                found_.back().c = requests_of(w.reg<u32>(o[2])[l]);
             });
         case Op::bulk_send:
             return each_lane(mask,
@@ -203,13 +213,21 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
         case Op::bulk_store:
             return each_lane(distinct_lanes(w, o, 2, mask), [&](u32 l) {
                 note_global(w, w.reg<u64>(o[0])[l], w.reg<u32>(o[2])[l], true);
-                add(Did::copy_out, 0, 0, w.reg<u32>(o[2])[l]);
+                add(Did::copy_out, 0, 0, w.reg<u32>(o[2])[l], requests_of(w.reg<u32>(o[2])[l]));
             });
         case Op::tma_store:
             return each_lane(distinct_lanes(w, o, 1 + coordinate_units(i.mods), mask), [&](u32 l) {
                 const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, i.mods);
                 note_global(w, box.map.address, box.bytes(), true);
-                add(Did::copy_out, 0, 0, box.bytes());
+                add(Did::copy_out, 0, 0, box.bytes(), requests_of(box));
+            });
+        case Op::clc_try_cancel:
+            if (current_) current_->claims = true;
+            return each_lane(mask, [&](u32 l) {
+                const SharedRef at = resolve_shared(w, w.reg<u32>(o[1])[l], 8, "an mbarrier");
+                const bool all = i.mods & kBulkMulticast;
+                for (const auto& cta : w.cta->cluster->ctas)
+                    if (all || cta.get() == w.cta) add(Did::response, cta->rank, at.offset, kResponse);
             });
         default:  // cp.async
             each_lane(mask, [&](u32 l) { note_global(w, address_in(w, o[1], 64, l, 0), 16, false); });
@@ -257,6 +275,7 @@ void Recorder::look(Warp& w, const Inst& i, u32 mask) {
         case Op::bulk_load:
         case Op::bulk_send:
         case Op::bulk_store:
+        case Op::clc_try_cancel:
         case Op::cp_async: return copy(w, i, mask);
         case Op::wgmma:
         case Op::tc_mma: return matrix(w, i, mask);
@@ -296,6 +315,8 @@ void Recorder::keep(Warp& w, const Inst& i, i32 pc, u32 mask) {
             phases -= 1;  // the barrier has moved on since
         add(Did::mbarrier_wait, ref.cta->rank, ref.offset, phases);
     }
+    if (static_cast<Op>(i.op) == Op::tmem_alloc && !w.cta->rank)
+        current_->tensor_columns += w.reg<u32>(w.ops(i)[1])[std::countr_zero(mask)];
     timing::WarpRecording& r = current_->ctas[w.cta->rank][w.index];
     u32 first = 0;
     if (!found_.empty()) {

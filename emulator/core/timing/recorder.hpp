@@ -30,8 +30,8 @@ public:
 
 private:
     void turn_to(const Cluster& cluster);
-    void add(timing::Did what, u32 rank, u32 a, u32 b) {
-        found_.push_back({what, static_cast<u8>(rank), own_rank_, false, a, b});
+    void add(timing::Did what, u32 rank, u32 a, u32 b, u32 c = 0) {
+        found_.push_back({what, static_cast<u8>(rank), own_rank_, false, a, b, c});
     }
     void access(Warp& w, const Inst& i, u32 mask);
     void barrier_at(Warp& w, timing::Did what, u64 address, u32 b);

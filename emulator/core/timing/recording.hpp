@@ -20,15 +20,16 @@ enum class Did : u8 {
     mbarrier_expect,  // rank, a: offset; b: bytes
     mbarrier_arrive,  // rank, a: offset; b: count
     mbarrier_wait,    // rank, a: offset; b: phases that have to be complete
-    copy_in,          // rank, a: offset of the mbarrier; b: bytes
+    copy_in,          // rank, a: offset of the mbarrier; b: bytes; c: requests to L2
     copy_also,        // as copy_in, of a multicast's bytes that went to another CTA before
-    copy_out,         // b: bytes
+    copy_out,         // b: bytes; c: requests to L2
     commit,           // rank, a: offset of the mbarrier that the tensor core arrives on
     matrix,   // a: m << 16 | n; b: bytes of operands in shared memory; rank: 1 if A is in tensor memory, 2: of a pair
     barrier,  // a: number; b: threads, 0 for all; rank: 1 if it only arrives
     cluster_arrive,  // b: threads
     cluster_wait,    // b: phases that have to be complete
     copy_async,      // b: bytes, of cp.async
+    response,         // rank, a: offset of the mbarrier; b: bytes, of a try_cancel's
     copy_arrive,     // rank, a: offset of the mbarrier that the copies so far arrive on; b: count
 };
 
@@ -37,7 +38,7 @@ struct Deed {
     u8 rank = 0;
     u8 to = 0;          // of a copy: the CTA that gets the bytes
     bool more = false;  // the next one is of the same instruction
-    u32 a = 0, b = 0;
+    u32 a = 0, b = 0, c = 0;
 };
 
 struct Step {
@@ -58,6 +59,8 @@ struct Piece {  // of an allocation
 
 struct ClusterRecording {
     u64 ordinal = 0;
+    u32 tensor_columns = 0;  // of tensor memory, that its first CTA allocates
+    bool claims = false;     // it asks for other clusters' work
     std::vector<std::vector<WarpRecording>> ctas;
     std::unordered_map<u64, Piece> pieces;  // what was read at once, by its address or by the place of its box
     std::unordered_map<u64, u64> read;      // bytes asked for, by the address of the allocation

@@ -232,8 +232,11 @@ private:
     }
 
     // Bytes from memory: when they are there. `ports`: of the SMs that get them. They are asked for piece by piece, so
-    // that a box which is larger than what may still be in flight does not wait for room for all of it.
-    double fetch(Sm& sm, double at, double bytes, double latency, const std::vector<Server*>& ports) {
+    // that a box which is larger than what may still be in flight does not wait for room for all of it. `asked`: when the
+    // last is asked for. Memory at work has others' bytes before these, the more so the more is on its way.
+    double fetch(Sm& sm, double at, double bytes, double latency, const std::vector<Server*>& ports, double asked = 0) {
+        const double of_memory = share_.from_hbm * share_.sms / t_.hbm_bytes;
+        latency += share_.waits * t_.hbm_latency;
         double end = 0;
         do {
             const double piece = std::min(bytes, kPiece);
@@ -246,10 +249,11 @@ private:
             double port = 0;
             for (Server* of : ports) port = std::max(port, of->take(at, piece / t_.port_bytes));
             const double l2 = sm.l2.take(at, piece * share_.from_l2 * share_.sms / t_.l2_bytes);
-            const double hbm = sm.hbm.take(at, piece * share_.from_hbm * share_.sms / t_.hbm_bytes);
-            end = std::max({port, l2, hbm}) + latency + share_.from_hbm * t_.hbm_latency;
-            sm.in_flight.push_back({end, piece});
+            const double hbm = sm.hbm.take(at, piece * of_memory);
             sm.flying += piece;
+            const double queued = at + t_.hbm_queue * sm.flying * of_memory;
+            end = std::max({port, l2, hbm, queued, asked}) + latency;
+            sm.in_flight.push_back({end, piece});
             bytes -= piece;
         } while (bytes > 0);
         return end;
@@ -443,6 +447,12 @@ private:
         });
     }
 
+    // Of the copy engine, for a copy.
+    double asking(const Deed& d) const { return std::max(t_.tma_box, d.c * t_.tma_row); }
+
+    // Bytes, in whole sectors of a row.
+    static double moved(const Deed& d) { return std::max(d.b, 32 * d.c); }
+
     // Through which a copy's bytes come in.
     Server& port_of(Sm& sm, const Deed& d) { return (sms_.size() > 1 ? sms_[d.to] : sm).port; }
 
@@ -458,20 +468,23 @@ private:
         each_deed(w, step, [&](const Deed& d) {
             const double issued = w.time;
             if (d.what == Did::copy_in) {
-                const double begin = sm.tma.take(w.time, t_.tma_box);
+                const double length = asking(d), asked = sm.tma.take(w.time, length);
+                const double begin = asked - length + t_.tma_box;
                 std::vector<Server*> ports{&port_of(sm, d)};
                 for (const Deed* also = &d; also->more && also[1].what == Did::copy_also;)
                     ports.push_back(&port_of(sm, *++also));
-                end = fetch(sm, begin, d.b, t_.tma_latency, ports);
+                end = fetch(sm, begin, moved(d), t_.tma_latency, ports, asked);
                 id = operate(w, step.pc, issued, end, Cause::tma, d.b);
                 land(mbarrier(w, d), d, end, id);
                 w.time += t_.tma_issue;
             } else if (d.what == Did::copy_also) {
                 land(mbarrier(w, d), d, end, id);
+            } else if (d.what == Did::response) {
+                land(mbarrier(w, d), d, issued + t_.l2_latency, kNobody);
             } else if (d.what == Did::copy_out) {
-                const double begin = sm.tma.take(w.time, t_.tma_box);
-                sm.l2.take(begin, d.b * share_.sms / t_.l2_bytes);
-                w.store_end = std::max(w.store_end, sm.port.take(begin, d.b / t_.port_bytes) + t_.l2_latency);
+                const double begin = sm.tma.take(w.time, asking(d));
+                sm.l2.take(begin, moved(d) * share_.sms / t_.l2_bytes);
+                w.store_end = std::max(w.store_end, sm.port.take(begin, moved(d) / t_.port_bytes) + t_.l2_latency);
                 operate(w, step.pc, issued, w.store_end, Cause::tma, d.b);
                 w.time += t_.tma_issue;
             } else {

@@ -29,6 +29,7 @@ struct Share {
     double sms = 1;      // that are at work
     double from_l2 = 1;  // the part of what is read that L2 delivers: what SMs near one another read comes to them once
     double from_hbm = 1;  // the part of what is read that L2 does not have
+    double waits = 1;     // the part that is on its way from memory when it is asked for, whoever asked first
 };
 
 struct Wait {  // of a warp, or of an operation beside the warps: from its issue to its end

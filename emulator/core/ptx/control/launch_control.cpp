@@ -98,7 +98,8 @@ Flow try_cancel(Warp& w, const Inst& i, u32 mask) {
         if (!machine_of(w).cursor) throw Fault("internal", "clusters that run side by side take none of the grid's");
         Response response;
         std::array<u32, 3> first{};
-        response.cancelled = machine_of(w).cursor->take(first);
+        // Where time is kept none is granted, as the ISA lets it be: each cluster is recorded with its own work.
+        response.cancelled = !machine_of(w).recorder && machine_of(w).cursor->take(first);
         if (response.cancelled) {
             response.x = first[0];
             response.y = static_cast<u16>(first[1]);
