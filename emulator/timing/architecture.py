@@ -48,19 +48,26 @@ class Architecture:
 
 @functools.cache
 def architecture(name: str) -> Architecture:
-    """The constants of a GPU, one of NAMES; ValueError for another."""
-    if name not in NAMES:
+    """The constants of a GPU, one of NAMES, or of a file that `fmha calibrate` wrote; ValueError for another."""
+    if not known(name):
         raise ValueError(f"timing {name!r} is not one of {', '.join(NAMES)}")
     document = _document(name)
+    document.pop("probes", None)
     times = {key: _constant(entry) for key, entry in document.pop("times").items()}
     clusters = MappingProxyType(document.pop("clusters"))
     given: dict[str, Any] = {k: _constant(entry) if isinstance(entry, dict) else entry for k, entry in document.items()}
     return Architecture(name=name, times=MappingProxyType(times), clusters=clusters, **given)
 
 
+def known(name: str) -> bool:
+    """Whether there are constants of that name, or in a file of that name."""
+    return name in NAMES or (name.endswith(".yaml") and Path(name).is_file())
+
+
 def _document(name: str) -> dict[str, Any]:
     """What the file says, over what that of the GPU says which it is `like`."""
-    said: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text())
+    path = Path(__file__).parent / f"{name}.yaml" if name in NAMES else Path(name)
+    said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "like" not in said:
         return said
     base = _document(said.pop("like"))

@@ -71,6 +71,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "publish": ("Write the archive as a site over commits.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
     "roofline": ("What bounds a kernel on a GPU that is not there: modelled time and floors.", DONE),
+    "calibrate": ("Measure the timing model's constants on the GPU of this machine.", DONE),
     "trace": ("A modelled timeline of one launch, for Perfetto, and its critical path.", DONE),
     "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
     "hosts": ("List the hosts of matrix.yaml, whether they answer, and who has their GPUs.", ANSWERS),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
+from fmha.emulator.timing.architecture import NAMES, Architecture, architecture, known
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness import account
 from fmha.harness.config import Matrix, parse_filter
@@ -83,7 +83,7 @@ class Row:
 
 def known_gpu(gpu: str) -> Architecture:
     """UserError for a GPU that the model does not know."""
-    if gpu not in NAMES:
+    if not known(gpu):
         raise UserError(f"--gpu: {gpu!r} is not one of {', '.join(NAMES)}")
     return architecture(gpu)
 
