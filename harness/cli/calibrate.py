@@ -7,12 +7,16 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmha.harness.cli.output import write_file
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.errors import ExitCode, InfrastructureError
+
+if TYPE_CHECKING:
+    from fmha.harness.see.calibration import Measured
 
 HELP = """Measure constants of the timing model on the GPU of this machine, and write those that the model should have
 there. docs/understand/timing.md says what they are. It takes nvcc, seconds, and no root. No GPU has run it
@@ -30,11 +34,12 @@ def command(
     gpu: Annotated[str, typer.Option(help="What it is held to: h200, h100, b200, gb200 or gb300.")] = "b200",
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibrated.yaml"),
     probes: Annotated[Path | None, typer.Option(metavar="FILE", help="What the probes printed elsewhere.")] = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, gpu, output, probes)
+    context.obj.action = partial(_run, gpu, output, probes, json)
 
 
-def _run(name: str, output: Path, printed: Path | None) -> ExitCode:
+def _run(name: str, output: Path, printed: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import calibration, modelled
 
     gpu = modelled.known_gpu(name)
@@ -45,6 +50,20 @@ def _run(name: str, output: Path, printed: Path | None) -> ExitCode:
     else:
         device, probes = f"{gpu.gpu}, of {printed.name}", calibration.read(printed.read_text(encoding="utf-8"))
     measured = calibration.constants(probes, gpu)
+    if json:
+        told = [
+            {"name": c.name, "value": c.value, "within": c.within, "modelled": c.was.value, "as_said": c.as_said}
+            for c in measured
+        ]
+        print_json("calibrate", 1, {"gpu": name, "device": device, "constants": told})
+    else:
+        _print(measured)
+    write_file(output, calibration.record(measured, probes, gpu, device))
+    print(f"wrote {output}: {len(measured)} of {len(gpu.times) + 1} constants; give it as --gpu", file=sys.stderr)
+    return ExitCode.PASS
+
+
+def _print(measured: list[Measured]) -> None:
     print(f"{'constant':14}  {'measured':>9}  {'within':>6}  {'modelled':>9}  {'off':>6}")
     for constant in measured:
         said = "" if constant.as_said else f"  beyond its {constant.was.within}"
@@ -52,9 +71,6 @@ def _run(name: str, output: Path, printed: Path | None) -> ExitCode:
             f"{constant.name:14}  {constant.value:9.4g}  {constant.within:6.0%}  {constant.was.value:9.4g}  "
             f"{constant.off:+6.0%}{said}"
         )
-    write_file(output, calibration.record(measured, probes, gpu, device))
-    print(f"wrote {output}: {len(measured)} of {len(gpu.times) + 1} constants; give it as --gpu", file=sys.stderr)
-    return ExitCode.PASS
 
 
 def _device() -> str:
