@@ -70,12 +70,20 @@ class Edit:
 
     def applied(self, text: str) -> str:
         """`text` edited. DoesNotApplyError unless there is exactly one place to edit."""
+        first, last = self._place(text)
+        return text[:first] + self.new.strip("\n") + text[last:]
+
+    def lines(self, text: str) -> frozenset[int]:
+        """The numbers of the lines of `text` that are edited. DoesNotApplyError."""
+        first, last = self._place(text)
+        return frozenset(range(text.count("\n", 0, first) + 1, text.count("\n", 0, last) + 2))
+
+    def _place(self, text: str) -> tuple[int, int]:
         begin, end = self._part(text)
         found = [match.span() for match in _pattern(self.old).finditer(text, begin, end)]
         if len(found) != 1:
             raise DoesNotApplyError(f"found {len(found)} times in {self._where()}, not once: {self.old.strip()!r}")
-        first, last = found[0]
-        return text[:first] + self.new.strip("\n") + text[last:]
+        return found[0]
 
     def _part(self, text: str) -> tuple[int, int]:
         if not self.within:
@@ -124,9 +132,10 @@ class Mutant:
         return texts
 
 
-def load(folder: Path = FOLDER) -> tuple[Mutant, ...]:
-    """All of them, in the order of their files. LibraryError."""
-    mutants = [mutant for path in sorted(folder.glob("*.yaml")) for mutant in _read(path)]
+def load(where: Path = FOLDER) -> tuple[Mutant, ...]:
+    """All of a folder, in the order of its files, or those of one file. LibraryError."""
+    files = sorted(where.glob("*.yaml")) if where.is_dir() else [where]
+    mutants = [mutant for path in files for mutant in _read(path)]
     seen: set[str] = set()
     for mutant in mutants:
         if mutant.name in seen:
@@ -155,10 +164,18 @@ def refused(mutants: Sequence[Mutant], kernel: Path) -> list[str]:
 
 
 def _read(path: Path) -> Iterator[Mutant]:
-    for number, entry in enumerate(yaml.safe_load(path.read_text(encoding="utf-8")), 1):
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise LibraryError(f"{path}: {error}") from error
+    if not isinstance(entries, list):
+        raise LibraryError(f"{path}: not a list of mutants")
+    for number, entry in enumerate(entries, 1):
         try:
             yield _mutant(entry)
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise LibraryError(f"{path.name}, entry {number}: no {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:
             raise LibraryError(f"{path.name}, entry {number}: {error}") from error
 
 

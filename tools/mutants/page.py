@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tools.mutants.campaign import Case, Outcome, Plan, cases_of
+from tools.mutants.campaign import Plan, cases_of
+from tools.mutants.kept import Case, Outcome
 from tools.mutants.library import ARCHES, CLASSES, Mutant, held_out
 
 MARK: Final = "<!-- What follows is written by `make mutants`. -->\n"
@@ -62,6 +63,7 @@ def _case(case: Case, outcome: Outcome, plan: Plan, held: frozenset[str]) -> dic
         "equivalent": case.mutant.equivalent.get(case.arch, ""),
         "default": kills.get(plan.default[case.arch].name),
         "others": {name: kill for name, kill in kills.items() if name != plan.default[case.arch].name},
+        **({"killers": outcome.killers} if outcome.killers else {}),
     }
 
 
@@ -124,7 +126,8 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _by(kill: Mapping[str, Any]) -> str:
-    return f"{kill['kind']}: " + ", ".join(f"`{word}`" for word in kill["by"])
+    drawn = f", under the drawn {kill['under']}" if kill.get("under") else ""
+    return f"{kill['kind']}: " + ", ".join(f"`{word}`" for word in kill["by"]) + drawn
 
 
 def _by_others(case: Mapping[str, Any]) -> str:

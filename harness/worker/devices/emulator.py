@@ -175,6 +175,11 @@ def watching_emulator(seed: int, schedule: str) -> EmulatorDevice:
 _EXECUTED: dict[emulator.Module, tuple[dict[str, bytes], _Spelled]] = {}
 
 
+def forget_executed() -> None:
+    """From now on `coverage` is of launches to come."""
+    _EXECUTED.clear()
+
+
 def _union(a: bytes, b: bytes) -> bytes:
     if not a or not b:
         return a or b
