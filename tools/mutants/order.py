@@ -1,6 +1,6 @@
 """In which order a mutant meets configurations: first what has noticed it before, then those that execute the lines
-that it changes and have noticed others in the same files, the cheapest first. Whoever lives meets all of them: the order
-decides what a verdict costs, and never what it is."""
+that it changes and have noticed others in the same files, the cheapest first. Whoever lives meets all of them, so that
+the order decides what a verdict costs, and never what it is."""
 
 from __future__ import annotations
 
