@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -18,6 +19,8 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 
 BUILD_SECONDS: Final = 300.0
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_PLACE = re.compile(r"(?:\.loc\s+|inlined_at\s+)(\d+)\s+(\d+)")
 _DEBUG = re.compile(r"^\s*(\.loc|\.file)\b.*$|//.*$", re.MULTILINE)
 
 # What the kernels of an architecture are made of: a change of the other one's says nothing of them.
@@ -82,3 +85,15 @@ def built(kept: Path, root: Path, variant: Variant) -> Built:
 def code(ptx: Path) -> str:
     """PTX without comments, places and debug sections: what of it is executed."""
     return re.sub(r"\s+", " ", _DEBUG.sub("", ptx.read_text(encoding="utf-8").partition("\t.section")[0]))
+
+
+@functools.lru_cache(maxsize=128)
+def lines_of(ptx: Path) -> dict[str, frozenset[int]]:
+    """The lines, by file under `kernel`, that something in the code was compiled from."""
+    text = ptx.read_text(encoding="utf-8")
+    files = {number: name.rpartition("kernel/")[2] for number, name in _FILE.findall(text) if "kernel/" in name}
+    found: dict[str, set[int]] = {}
+    for number, line in _PLACE.findall(text):
+        if number in files:
+            found.setdefault(files[number], set()).add(int(line))
+    return {file: frozenset(lines) for file, lines in found.items()}

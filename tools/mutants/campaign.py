@@ -32,7 +32,7 @@ from tools.mutants.examine import Examination, Kill, Suite, copy_kernel
 from tools.mutants.kept import Case, Kept, Outcome
 from tools.mutants.learn import learned
 from tools.mutants.library import Mutant
-from tools.mutants.order import Facts, Hints, changed_lines, ordered
+from tools.mutants.order import Facts, Hints, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
@@ -269,7 +269,7 @@ def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe
         plan.kept,
         plan.seconds,
         plan.repository if changed else None,
-        frozenset(changed),
+        changed_functions(case.mutant, plan.repository / "kernel"),
         lambda name, under: pipe.send(("configuration", (name, under, _spent()))),
     )
     killed = False

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from fmha.harness.config import Matrix
@@ -23,12 +24,13 @@ from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from tools.mutants.builds import BuildFailedError, built, code
+from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
 from tools.mutants.order import by_variant
 
 Kind = Literal["build", "gate", "hazard", "written", "timeout", "crash", "refused"]
 Order = Callable[[Sequence[Configuration]], Sequence[Configuration]]
 
+NOTHING: Final[Mapping[str, frozenset[int] | None]] = MappingProxyType({})
 SCHEDULES: Final = ("realistic",)  # what `make run` has, besides those that it draws
 ENDLESS: Final = frozenset({"deadlock", "livelock", "instruction-limit"})
 
@@ -76,8 +78,8 @@ class Suite:
 
 
 class Examination:
-    """A tree of sources, of which `changed` are other files than those of `clean`; where that is None, these kernels
-    themselves. Builds are kept in `kept`."""
+    """A tree of sources, of which `changed` are other files than those of `clean`, each with the lines of the functions
+    that differ if nothing else does. Where `clean` is None, these kernels themselves. Builds are kept in `kept`."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Examination:
         kept: Path,
         seconds: float = 60.0,
         clean: Path | None = None,
-        changed: frozenset[str] = frozenset(),
+        changed: Mapping[str, frozenset[int] | None] = NOTHING,
         told: Callable[[str, str], None] = lambda configuration, under: None,
     ) -> None:
         self._root = root
@@ -138,13 +140,21 @@ class Examination:
         if self._clean is None:
             return built(self._kept, self._root, variant).result(variant)
         before = built(self._kept, self._clean, variant)
-        if not before.reads & self._changed:
+        if not self._may_differ(before):
             return None
         mine = built(self._kept, self._root, variant)
         if code(mine.ptx) == code(before.ptx):
             return None
         self.differs = True
         return mine.result(variant)
+
+    def _may_differ(self, clean: Built) -> bool:
+        """False where a kernel reads none of the changed files, or has no code of the functions that are changed."""
+        there = lines_of(clean.ptx)
+        return any(
+            file in clean.reads and (lines is None or lines & there.get(file, frozenset()))
+            for file, lines in self._changed.items()
+        )
 
     def _noticed(
         self, build: BuildResult | None, configuration: Configuration, seed: int, schedules: tuple[str, ...]

@@ -45,10 +45,15 @@ CLASSES: Final = (
     "epilogue",
     "launch",
     "overflow",
+    "thresholds",
+    "waits",
+    "overlap",
+    "inputs",
 )
 _ROOMS: Final = {"sm100": ("sm_100a",), "sm90": ("sm_90a",), "common": ARCHES, "include": ARCHES}
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 _END: Final = re.compile(r"^}", re.MULTILINE)
+_TOP: Final = re.compile(r"^(?!template|#|//|namespace|})\S.*$", re.MULTILINE)
 
 
 class LibraryError(Exception):
@@ -77,6 +82,25 @@ class Edit:
         """The numbers of the lines of `text` that are edited. DoesNotApplyError."""
         first, last = self._place(text)
         return frozenset(range(text.count("\n", 0, first) + 1, text.count("\n", 0, last) + 2))
+
+    def function(self, text: str) -> frozenset[int] | None:
+        """The lines of the function that is edited, body and head; None where it is no function that code alone is made
+        of: one of a struct, one that the compiler may evaluate, or something else. DoesNotApplyError."""
+        first, last = self._place(text)
+        heads = [match for match in _TOP.finditer(text, 0, first) if match.start() < first]
+        close = _END.search(text, last)
+        if not heads or close is None or _END.search(text, heads[-1].end(), last):
+            return None
+        head = heads[-1].group()
+        if (
+            "(" not in head
+            or "constexpr" in head
+            or head.startswith("struct")
+            or text.find("{", heads[-1].start()) > first
+        ):
+            return None
+        begin = text.count("\n", 0, heads[-1].start()) + 1
+        return frozenset(range(begin, text.count("\n", 0, close.start()) + 2))
 
     def _place(self, text: str) -> tuple[int, int]:
         begin, end = self._part(text)

@@ -65,6 +65,16 @@ def by_variant(configurations: Iterable[Configuration], arch: str) -> dict[Varia
     return found
 
 
+def changed_functions(mutant: Mutant, kernel: Path) -> dict[str, frozenset[int] | None]:
+    """By file under `kernel`, the lines of the functions that the mutant changes; None where it changes more."""
+    found: dict[str, frozenset[int] | None] = {}
+    for edit in mutant.edits:
+        mine = edit.function((kernel / edit.file).read_text(encoding="utf-8"))
+        before = found.get(edit.file, frozenset())
+        found[edit.file] = None if mine is None or before is None else before | mine
+    return found
+
+
 def changed_lines(mutant: Mutant, kernel: Path) -> Lines:
     """The lines of the sources under `kernel` that the mutant replaces."""
     found: dict[str, frozenset[int]] = {}
