@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = _chosen(everything, options)
     except library.LibraryError as error:
         return _fail(2, str(error))
-    if reasons := library.refused(mutants, ROOT / "kernel"):
+    if reasons := library.refused(mutants, ROOT):
         return _fail(2, "\n".join(["mutants that do not apply any more; rewrite or remove them:", *reasons]))
     cases = cases_of(mutants, options.arch or library.ARCHES)
     try:

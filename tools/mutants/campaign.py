@@ -28,7 +28,7 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.process import die_with_parent
 from tools.mutants.builds import SOURCES
-from tools.mutants.examine import Examination, Kill, Suite, copy_kernel
+from tools.mutants.examine import Examination, Kill, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome
 from tools.mutants.learn import learned
 from tools.mutants.library import Mutant
@@ -38,6 +38,7 @@ _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
 # No mutant sends these: whoever ends the tool's processes has noticed nothing.
 FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL})
+KERNEL_SIDE = ("harness/kernel_side",)
 # Of fewer cases that nothing has noticed before, the order is not worth a look at what executes which line.
 WORTH_LEARNING = 20
 ITSELF = Mutant("the kernel itself", "nothing", "launch", ())
@@ -69,7 +70,8 @@ class Plan:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         (usual, *natures), *_ = self.matrix.kernels[OURS].held
         gates = (usual, self.matrix.guard, *natures, self.matrix.seed)
-        facts = (case.mutant.digest, case.arch, hash_sources(self.repository, SOURCES[case.arch]), repr(gates))
+        read = (*SOURCES[case.arch], *(KERNEL_SIDE if case.mutant.of_kernel_side else ()))
+        facts = (case.mutant.digest, case.arch, hash_sources(self.repository, read), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def silence(self, suite: Suite, ran: bool = True) -> str:
@@ -101,7 +103,7 @@ class Plan:
 
     def order(self, case: Case) -> partial[list[Configuration]]:
         """In which a suite's configurations meet the case."""
-        changed = changed_lines(case.mutant, self.repository / "kernel")
+        changed = changed_lines(case.mutant, self.repository)
         kills: Counter[str] = sum((self.hints.of_file.get((case.arch, file), Counter()) for file in changed), Counter())
         return partial(
             ordered,
@@ -260,8 +262,8 @@ def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folde
 
 
 def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
-    changed = case.mutant.sources(plan.repository / "kernel")
-    copy_kernel(plan.repository, folder, changed)
+    changed = case.mutant.sources(plan.repository)
+    lay_out(plan.repository, folder, changed)
     bench = Examination(
         folder,
         case.arch,
@@ -269,7 +271,7 @@ def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe
         plan.kept,
         plan.seconds,
         plan.repository if changed else None,
-        changed_functions(case.mutant, plan.repository / "kernel"),
+        changed_functions(case.mutant, plan.repository),
         lambda name, under: pipe.send(("configuration", (name, under, _spent()))),
     )
     killed = False

@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from fmha.harness.judge.gate import HAZARDS, judge
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.apart import side_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
 from tools.mutants.order import by_variant
@@ -101,6 +103,8 @@ class Examination:
         self._changed = changed
         self._told = told  # which configuration runs, and under what
         self._builds: dict[str, BuildResult | None] = {}
+        own_side = any(file.startswith("kernel_side/") for file in changed)
+        self._kernel_side = str(root) if own_side else ""  # whose code chooses kernels and launches them
         self.differs = False  # whether any kernel that was built is another than the clean one
 
     def first(self, suite: Suite, order: Order = lambda all_of_them: all_of_them) -> Kill | None:
@@ -110,7 +114,7 @@ class Examination:
     def kills(self, suite: Suite, order: Order = lambda all_of_them: all_of_them) -> Iterator[Kill]:
         """Everything that notices: kernel by kernel, in `order`, what is met on the run's inputs; then what is met on
         those that it drew. A kernel whose code is the clean one's is not run."""
-        kernels = by_variant(order(suite.configurations), self._arch)
+        kernels = self._chosen(order(suite.configurations))
         met = suite.met(self._arch)
         for variant, configurations in kernels.items():
             try:
@@ -131,13 +135,18 @@ class Examination:
                 for configuration in configurations:
                     yield from self._noticed(build, configuration, suite.drawn, ())
 
+    def _chosen(self, configurations: Sequence[Configuration]) -> dict[Variant, list[Configuration]]:
+        with closing(side_of(self._kernel_side)) as side:
+            return by_variant(configurations, self._arch, side.variant_for)
+
     def _build(self, variant: Variant) -> BuildResult | None:
         if variant.name not in self._builds:
             self._builds[variant.name] = self._built(variant)
         return self._builds[variant.name]
 
     def _built(self, variant: Variant) -> BuildResult | None:
-        if self._clean is None:
+        self.differs |= bool(self._kernel_side)
+        if self._clean is None or self._kernel_side:
             return built(self._kept, self._root, variant).result(variant)
         before = built(self._kept, self._clean, variant)
         if not self._may_differ(before):
@@ -164,7 +173,7 @@ class Examination:
         assert build is not None
         under = "" if seed == self._matrix.seed else f"seed {seed}"
         also = {configuration.id: ",".join(schedules)} if schedules else {}
-        job = Job("emulator", (build,), (configuration,), seed, SCHEDULES, also=also)
+        job = Job("emulator", (build,), (configuration,), seed, SCHEDULES, also=also, kernel_side=self._kernel_side)
         events: list[Event] = []
         self._told(configuration.id, ",".join(schedules) or under)
         signal.setitimer(signal.ITIMER_PROF, self._seconds * (1 + len(schedules)))
@@ -205,8 +214,16 @@ def _device(seed: int, schedule: str) -> EmulatorDevice:
     return EmulatorDevice(seed, schedule, threads=1)  # mutants run side by side
 
 
-def copy_kernel(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
-    """kernel/ of the repository under `root`, with `changed` in place of the files of these names."""
-    shutil.copytree(repository / "kernel", root / "kernel")
+def lay_out(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
+    """kernel/ of the repository below `root`, and its harness where that is changed, with `changed` in place of the
+    files of these names."""
+    folders = ["kernel", *(("fmha", "harness") if any(name.startswith("harness/") for name in changed) else ())]
+    for folder in folders:
+        shutil.copytree(repository / folder, root / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in changed.items():
-        (root / "kernel" / name).write_text(text, encoding="utf-8")
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def copy_kernel(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
+    """The same of kernel/ alone, with names below it."""
+    lay_out(repository, root, {f"kernel/{name}": text for name, text in changed.items()})

@@ -49,8 +49,15 @@ CLASSES: Final = (
     "waits",
     "overlap",
     "inputs",
+    "glue",
 )
-_ROOMS: Final = {"sm100": ("sm_100a",), "sm90": ("sm_90a",), "common": ARCHES, "include": ARCHES}
+_ROOMS: Final = {
+    "sm100": ("sm_100a",),
+    "sm90": ("sm_90a",),
+    "common": ARCHES,
+    "include": ARCHES,
+    "kernel_side": ARCHES,
+}
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 _END: Final = re.compile(r"^}", re.MULTILINE)
 _TOP: Final = re.compile(r"^(?!template|#|//|namespace|})\S.*$", re.MULTILINE)
@@ -66,9 +73,9 @@ class DoesNotApplyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replaces `old` by `new` in one of the kernel's sources."""
+    """Replaces `old` by `new` in one of the sources that a commit of a kernel has."""
 
-    file: str  # under kernel
+    file: str  # under kernel, or in kernel_side under harness
     old: str
     new: str
     within: str = ""
@@ -143,17 +150,27 @@ class Mutant:
         return tuple(arch for arch in ARCHES if any(arch in _ROOMS[room] for room in rooms))
 
     @property
+    def of_kernel_side(self) -> bool:
+        """Whether it is how kernels are chosen or launched that is edited."""
+        return any(edit.file.startswith("kernel_side/") for edit in self.edits)
+
+    @property
     def digest(self) -> str:
         """Of what it changes: an outcome of another digest is another mutant's."""
         return hashlib.sha256(repr(self.edits).encode()).hexdigest()[:16]
 
-    def sources(self, kernel: Path) -> dict[str, str]:
-        """The edited files' new text, by their names under `kernel`. DoesNotApplyError."""
+    def sources(self, root: Path) -> dict[str, str]:
+        """The edited files' new text, by their names below `root`. DoesNotApplyError."""
         texts: dict[str, str] = {}
         for edit in self.edits:
-            before = texts.get(edit.file) or (kernel / edit.file).read_text(encoding="utf-8")
-            texts[edit.file] = edit.applied(before)
+            before = texts.get(place_of(edit.file)) or (root / place_of(edit.file)).read_text(encoding="utf-8")
+            texts[place_of(edit.file)] = edit.applied(before)
         return texts
+
+
+def place_of(file: str) -> str:
+    """Where a file of an edit lies in a checkout."""
+    return f"harness/{file}" if file.startswith("kernel_side/") else f"kernel/{file}"
 
 
 def load(where: Path = FOLDER) -> tuple[Mutant, ...]:
@@ -174,13 +191,13 @@ def held_out(mutants: Iterable[Mutant]) -> frozenset[str]:
     return frozenset(names[:HELD_OUT])
 
 
-def refused(mutants: Sequence[Mutant], kernel: Path) -> list[str]:
-    """Why mutants do not apply to the sources under `kernel`; nothing is built."""
+def refused(mutants: Sequence[Mutant], root: Path) -> list[str]:
+    """Why mutants do not apply to the sources below `root`; nothing is built."""
     reasons = []
     for mutant in mutants:
         try:
-            for name, text in mutant.sources(kernel).items():
-                if text == (kernel / name).read_text(encoding="utf-8"):
+            for name, text in mutant.sources(root).items():
+                if text == (root / name).read_text(encoding="utf-8"):
                     reasons.append(f"{mutant.name}: changes nothing in {name}")
         except (DoesNotApplyError, OSError) as error:
             reasons.append(f"{mutant.name}: {error}")

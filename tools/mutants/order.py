@@ -5,7 +5,7 @@ the order decides what a verdict costs, and never what it is."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.pool.lines import read, spell
-from tools.mutants.library import Mutant
+from tools.mutants.library import Mutant, place_of
 
+Chooser = Callable[[Configuration, str], Variant | str]
 Lines = Mapping[str, frozenset[int]]  # by file under kernel
 
 
@@ -55,31 +56,33 @@ class Hints:
         return Hints({(c["name"], c["arch"]): c["default"]["configuration"] for c in killed}, of_file)
 
 
-def by_variant(configurations: Iterable[Configuration], arch: str) -> dict[Variant, list[Configuration]]:
+def by_variant(
+    configurations: Iterable[Configuration], arch: str, chooser: Chooser = variant_for
+) -> dict[Variant, list[Configuration]]:
     """The configurations that `arch` has kernels for, by kernel, in the order of first use."""
     found: dict[Variant, list[Configuration]] = {}
     for configuration in configurations:
-        variant = variant_for(configuration, arch)
+        variant = chooser(configuration, arch)
         if isinstance(variant, Variant):
             found.setdefault(variant, []).append(configuration)
     return found
 
 
-def changed_functions(mutant: Mutant, kernel: Path) -> dict[str, frozenset[int] | None]:
-    """By file under `kernel`, the lines of the functions that the mutant changes; None where it changes more."""
+def changed_functions(mutant: Mutant, root: Path) -> dict[str, frozenset[int] | None]:
+    """By file, the lines of the functions that the mutant changes; None where it changes more."""
     found: dict[str, frozenset[int] | None] = {}
     for edit in mutant.edits:
-        mine = edit.function((kernel / edit.file).read_text(encoding="utf-8"))
+        mine = edit.function((root / place_of(edit.file)).read_text(encoding="utf-8"))
         before = found.get(edit.file, frozenset())
         found[edit.file] = None if mine is None or before is None else before | mine
     return found
 
 
-def changed_lines(mutant: Mutant, kernel: Path) -> Lines:
-    """The lines of the sources under `kernel` that the mutant replaces."""
+def changed_lines(mutant: Mutant, root: Path) -> Lines:
+    """The lines that the mutant replaces, by file as its edits have it, of the sources below `root`."""
     found: dict[str, frozenset[int]] = {}
     for edit in mutant.edits:
-        text = (kernel / edit.file).read_text(encoding="utf-8")
+        text = (root / place_of(edit.file)).read_text(encoding="utf-8")
         found[edit.file] = found.get(edit.file, frozenset()) | edit.lines(text)
     return found
 
