@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 when the default run kills all that is not argued equivalent; 1 otherwise; 2 for what cannot be run; 3 when the
     kernels themselves do not pass."""
     options = _parser().parse_args(arguments)
+    options.folder = options.folder.resolve()  # compilers run elsewhere
     try:
         everything = library.load(options.file or library.FOLDER)
         mutants = _chosen(everything, options)

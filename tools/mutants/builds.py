@@ -57,6 +57,8 @@ def compile_ptx(root: Path, variant: Variant, target: Path) -> frozenset[str]:
         ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
     except subprocess.TimeoutExpired:
         raise BuildFailedError("nvcc does not end") from None
+    if "nvcc fatal" in ran.stderr:
+        raise RuntimeError(f"{variant.name}: {ran.stderr.strip()}")  # of the command, not of the sources
     if ran.returncode != 0:
         lines = ran.stderr.splitlines()
         said = [line for line in lines if "error" in line] or lines or ["nvcc fails"]

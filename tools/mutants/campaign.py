@@ -30,7 +30,7 @@ from fmha.harness.worker.process import die_with_parent
 from tools.mutants.builds import SOURCES
 from tools.mutants.examine import Examination, Kill, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome
-from tools.mutants.learn import learned
+from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
 from tools.mutants.order import Facts, Hints, changed_functions, changed_lines, ordered
 
@@ -327,10 +327,7 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
     new = [case for case in cases if (outcome := known[case.title]) is None or not plan.settles(case, outcome)]
     new.sort(key=lambda case: case.arch in case.mutant.equivalent)
     if new:
-        unseen = [case for case in new if (case.mutant.name, case.arch) not in plan.hints.killer]
-        arches = {case.arch for case in unseen} if len(unseen) > WORTH_LEARNING else set()
-        suites = {arch: plan.default[arch] for arch in sorted(arches)}
-        facts = learned(plan.repository, plan.matrix, suites, plan.kept, folder, plan.jobs)
+        facts = {arch: _facts(plan, arch, new, folder) for arch in sorted({case.arch for case in new})}
 
         def keep(case: Case, outcome: Outcome) -> None:
             kept.add(keys[case.title], case, outcome)
@@ -341,3 +338,12 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
         outcome = kept.get(keys[case.title])
         assert outcome is not None
         yield case, outcome
+
+
+def _facts(plan: Plan, arch: str, cases: Sequence[Case], folder: Path) -> Facts:
+    """What the kernels as they are execute, if it is known or worth a look."""
+    asked = plan.repository, plan.matrix, arch, plan.default[arch]
+    if (facts := known(*asked, folder)) is not None:
+        return facts
+    unseen = [case for case in cases if case.arch == arch and (case.mutant.name, arch) not in plan.hints.killer]
+    return learn(*asked, plan.kept, folder, plan.jobs) if len(unseen) > WORTH_LEARNING else Facts()

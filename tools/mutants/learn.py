@@ -7,7 +7,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,18 +23,20 @@ from tools.mutants.examine import SCHEDULES, Suite
 from tools.mutants.order import Facts, by_variant
 
 
-def learned(
-    repository: Path, matrix: Matrix, suites: Mapping[str, Suite], kept: Path, folder: Path, jobs: int
-) -> dict[str, Facts]:
-    """Of each architecture of `suites`, from the file in `folder` that an earlier run has left, or by a run."""
-    return {arch: _of(repository, matrix, arch, suite, kept, folder, jobs) for arch, suite in suites.items()}
+def known(repository: Path, matrix: Matrix, arch: str, suite: Suite, folder: Path) -> Facts | None:
+    """What an earlier run has left in `folder`."""
+    file = _file(repository, matrix, arch, suite, folder)
+    return Facts.read(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
-def _of(repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path, folder: Path, jobs: int) -> Facts:
+def _file(repository: Path, matrix: Matrix, arch: str, suite: Suite, folder: Path) -> Path:
     facts = (hash_sources(repository, SOURCES[arch]), suite.digest, matrix.seed, sources(repository)[CORE])
-    file = folder / f"facts-{arch}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
-    if file.exists():
-        return Facts.read(json.loads(file.read_text(encoding="utf-8")))
+    return folder / f"facts-{arch}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
+
+
+def learn(repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path, folder: Path, jobs: int) -> Facts:
+    """The same by a run, left in `folder`."""
+    file = _file(repository, matrix, arch, suite, folder)
     kernels = by_variant(suite.configurations, arch)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
         parts = list(pool.map(partial(_learn, repository, matrix.seed, kept), kernels, kernels.values()))
