@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import os
 import random
 import sys
@@ -95,9 +96,15 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
         every=options.every,
         whole=options.whole,
         seconds=options.seconds,
+        within=options.within,
         jobs=options.jobs,
-        hints=Hints.of(json.loads(RECORD.read_text(encoding="utf-8"))["cases"] if RECORD.exists() else []),
+        hints=_hints(),
     )
+
+
+def _hints() -> Hints:
+    cases = json.loads(RECORD.read_text(encoding="utf-8"))["cases"] if RECORD.exists() else []
+    return Hints.of(cases, [mutant for mutant in library.load() if not library.refused([mutant], ROOT)], ROOT)
 
 
 def _chosen(mutants: Sequence[library.Mutant], options: argparse.Namespace) -> list[library.Mutant]:
@@ -165,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--every", action="store_true", help="run every suite, also once the default run has noticed a mutant")
     add("--whole", action="store_true", help="run all of a suite, for every configuration that notices a mutant")
     add("--seconds", type=float, default=60.0, help="of processor time for a configuration  [default: %(default)g]")
+    add("--within", type=float, default=math.inf, metavar="SECONDS", help="of processor time, then a case stays open")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="at once  [default: the cores]")
     add(
         "--folder",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -11,24 +12,21 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal
 
 from fmha.harness.config import Matrix
-from fmha.harness.contract.protocol import Configuration
 from fmha.harness.judge.configuration import OURS, parse_id
 from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.process import die_with_parent
 from tools.mutants.builds import SOURCES
-from tools.mutants.examine import Examination, Kill, Suite, lay_out
+from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
@@ -48,6 +46,10 @@ class CampaignError(Exception):
     """The kernels themselves do not pass: nothing can be said about mistakes in them."""
 
 
+class _OpenError(Exception):
+    """A case has had its time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What every case goes through: the default run of its architecture, then each suite of `others`, these only for
@@ -62,6 +64,7 @@ class Plan:
     every: bool = False
     whole: bool = False
     seconds: float = 60.0
+    within: float = math.inf  # seconds of processor time that a case has; one that needs more stays open
     jobs: int = 1
     hints: Hints = field(default_factory=Hints)
     facts: Mapping[str, Facts] = field(default_factory=dict)  # by architecture
@@ -101,17 +104,12 @@ class Plan:
             return False
         return kill.configuration in {configuration.id for configuration in suite.configurations}
 
-    def order(self, case: Case) -> partial[list[Configuration]]:
+    def order(self, case: Case) -> Order:
         """In which a suite's configurations meet the case."""
         changed = changed_lines(case.mutant, self.repository)
-        kills: Counter[str] = sum((self.hints.of_file.get((case.arch, file), Counter()) for file in changed), Counter())
-        return partial(
-            ordered,
-            changed=changed,
-            facts=self.facts.get(case.arch, Facts()),
-            killer=self.hints.killer.get((case.mutant.name, case.arch), ""),
-            kills=kills,
-        )
+        facts, killer = self.facts.get(case.arch, Facts()), self.hints.killer.get((case.mutant.name, case.arch), "")
+        near = self.hints.near(case.arch, changed)
+        return lambda kernels, bytes_of: ordered(kernels, changed, facts, killer, near, bytes_of)
 
 
 Told = Callable[[Case, Outcome], None]
@@ -254,6 +252,9 @@ def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folde
     try:
         _say_all(case, plan, suites, folder, pipe)
         ended = 0
+    except _OpenError:
+        pipe.send(("ended", ("open", _spent())))
+        ended = 0
     except Exception:  # of the tool, not of the mutant
         pipe.send(("error", traceback.format_exc()))
         ended = 1
@@ -262,6 +263,13 @@ def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folde
 
 
 def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
+
+    def tell(name: str, under: str) -> None:
+        spent = _spent()
+        pipe.send(("configuration", (name, under, spent)))
+        if spent > plan.within:
+            raise _OpenError
+
     changed = case.mutant.sources(plan.repository)
     lay_out(plan.repository, folder, changed)
     bench = Examination(
@@ -272,7 +280,7 @@ def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe
         plan.seconds,
         plan.repository if changed else None,
         changed_functions(case.mutant, plan.repository),
-        lambda name, under: pipe.send(("configuration", (name, under, _spent()))),
+        tell,
     )
     killed = False
     for suite in suites:
@@ -319,7 +327,8 @@ def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[C
 
 
 def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str = "") -> Iterator[tuple[Case, Outcome]]:
-    """Every case with its outcome, in order; those that `folder` knows are not run again. CampaignError."""
+    """Every case with its outcome, in order, but those that stayed open; what `folder` knows is not run again.
+    CampaignError."""
     kept = Kept(folder, part)
     keys = {case.title: plan.key(case) for case in cases}
     known = {title: kept.get(key) for title, key in keys.items()}
@@ -330,14 +339,15 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
         facts = {arch: _facts(plan, arch, new, folder) for arch in sorted({case.arch for case in new})}
 
         def keep(case: Case, outcome: Outcome) -> None:
-            kept.add(keys[case.title], case, outcome)
+            if outcome.status != "open":
+                kept.add(keys[case.title], case, outcome)
             told(case, outcome)
 
         run_cases(new, replace(plan, facts=facts), keep)
     for case in cases:
         outcome = kept.get(keys[case.title])
-        assert outcome is not None
-        yield case, outcome
+        if outcome is not None and plan.settles(case, outcome):
+            yield case, outcome
 
 
 def _facts(plan: Plan, arch: str, cases: Sequence[Case], folder: Path) -> Facts:

@@ -30,7 +30,8 @@ from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
 from tools.mutants.order import by_variant
 
 Kind = Literal["build", "gate", "hazard", "written", "timeout", "crash", "refused"]
-Order = Callable[[Sequence[Configuration]], Sequence[Configuration]]
+Kernels = Mapping[Variant, Sequence[Configuration]]
+Order = Callable[[Kernels, Callable[[Variant], int]], Kernels]
 
 NOTHING: Final[Mapping[str, frozenset[int] | None]] = MappingProxyType({})
 SCHEDULES: Final = ("realistic",)  # what `make run` has, besides those that it draws
@@ -107,14 +108,14 @@ class Examination:
         self._kernel_side = str(root) if own_side else ""  # whose code chooses kernels and launches them
         self.differs = False  # whether any kernel that was built is another than the clean one
 
-    def first(self, suite: Suite, order: Order = lambda all_of_them: all_of_them) -> Kill | None:
+    def first(self, suite: Suite, order: Order = lambda kernels, bytes_of: kernels) -> Kill | None:
         """What notices first."""
         return next(self.kills(suite, order), None)
 
-    def kills(self, suite: Suite, order: Order = lambda all_of_them: all_of_them) -> Iterator[Kill]:
+    def kills(self, suite: Suite, order: Order = lambda kernels, bytes_of: kernels) -> Iterator[Kill]:
         """Everything that notices: kernel by kernel, in `order`, what is met on the run's inputs; then what is met on
         those that it drew. A kernel whose code is the clean one's is not run."""
-        kernels = self._chosen(order(suite.configurations))
+        kernels = order(self._chosen(suite.configurations), self._bytes)
         met = suite.met(self._arch)
         for variant, configurations in kernels.items():
             try:
@@ -138,6 +139,10 @@ class Examination:
     def _chosen(self, configurations: Sequence[Configuration]) -> dict[Variant, list[Configuration]]:
         with closing(side_of(self._kernel_side)) as side:
             return by_variant(configurations, self._arch, side.variant_for)
+
+    def _bytes(self, variant: Variant) -> int:
+        """Of the clean kernel's PTX."""
+        return built(self._kept, self._clean or self._root, variant).ptx.stat().st_size
 
     def _build(self, variant: Variant) -> BuildResult | None:
         if variant.name not in self._builds:

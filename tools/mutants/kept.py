@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tools.mutants.examine import Kill
 from tools.mutants.library import Mutant
 
-Status = Literal["killed", "survived", "same-code"]
+Status = Literal["killed", "survived", "same-code", "open"]  # the last is never kept
 
 
 @dataclass(frozen=True, slots=True)

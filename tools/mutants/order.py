@@ -15,6 +15,7 @@ from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.pool.lines import read, spell
 from tools.mutants.library import Mutant, place_of
 
+NEAR = 2  # lines apart
 Chooser = Callable[[Configuration, str], Variant | str]
 Lines = Mapping[str, frozenset[int]]  # by file under kernel
 
@@ -38,22 +39,41 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A configuration that has noticed a mutant, and the lines of it, on an architecture."""
+
+    arch: str
+    changed: Lines
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
-    """What earlier records say: the configuration that noticed a case, by name and architecture, and how often one has
-    noticed a mutant of a file, by architecture and file."""
+    """What earlier records say: the configuration that noticed a case, by name and architecture, and all that were
+    seen of mutants that the library still has."""
 
     killer: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    of_file: Mapping[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    seen: Sequence[Seen] = ()
 
     @staticmethod
-    def of(cases: Iterable[Mapping[str, Any]]) -> Hints:
-        """From the cases of a record."""
-        killed = [case for case in cases if case["default"]]
-        of_file: dict[tuple[str, str], Counter[str]] = {}
-        for case in killed:
-            for file in case["files"]:
-                of_file.setdefault((case["arch"], file), Counter())[case["default"]["configuration"]] += 1
-        return Hints({(c["name"], c["arch"]): c["default"]["configuration"] for c in killed}, of_file)
+    def of(cases: Iterable[Mapping[str, Any]], mutants: Iterable[Mutant], root: Path) -> Hints:
+        """From the cases of a record; `mutants` apply to the sources below `root`."""
+        lines = {mutant.name: changed_lines(mutant, root) for mutant in mutants}
+        killed = [(case["name"], case["arch"], case["default"]["configuration"]) for case in cases if case["default"]]
+        seen = [Seen(arch, lines[name], by) for name, arch, by in killed if name in lines]
+        return Hints({(name, arch): by for name, arch, by in killed}, seen)
+
+    def near(self, arch: str, changed: Lines) -> Counter[str]:
+        """How often a configuration has noticed what changed a line not far from a line of `changed`."""
+        return Counter(seen.configuration for seen in self.seen if seen.arch == arch and _meet(seen.changed, changed))
+
+
+def _meet(some: Lines, others: Lines) -> bool:
+    return any(
+        min(lines) - NEAR <= max(others[file]) and min(others[file]) <= max(lines) + NEAR
+        for file, lines in some.items()
+        if file in others
+    )
 
 
 def by_variant(
@@ -88,16 +108,25 @@ def changed_lines(mutant: Mutant, root: Path) -> Lines:
 
 
 def ordered(
-    configurations: Sequence[Configuration], changed: Lines, facts: Facts, killer: str, kills: Counter[str]
-) -> list[Configuration]:
-    """`configurations` with `killer` first; then by how many of the `changed` lines each executes, by its `kills`, and
-    by its cost."""
+    kernels: Mapping[Variant, Sequence[Configuration]],
+    changed: Lines,
+    facts: Facts,
+    killer: str,
+    near: Counter[str],
+    bytes_of: Callable[[Variant], int],
+) -> dict[Variant, list[Configuration]]:
+    """`kernels` and the configurations of each: `killer` first, then by how many of the `changed` lines a configuration
+    executes, by what it has noticed `near` them, and by its cost; kernels by the best of theirs, and those of little
+    PTX, which is compiled and read soon, before others that are as good."""
 
-    def rank(configuration: Configuration) -> tuple[bool, int, int, float]:
-        name = configuration.id
-        executed = facts.lines.get(name, {})
+    def rank(configuration: Configuration) -> tuple[bool, int, int]:
+        executed = facts.lines.get(configuration.id, {})
         met = sum(len(lines & executed.get(file, frozenset())) for file, lines in changed.items())
-        # Where nobody has looked, an estimate: all of an architecture have the one or the other.
-        return name != killer, -met, -kills[name], facts.costs.get(name, configuration.cost)
+        return configuration.id != killer, -met, -near[configuration.id]
 
-    return sorted(configurations, key=rank)
+    # Where nobody has looked, an estimate of the cost: all of an architecture have the one or the other.
+    sorts = {
+        variant: sorted(mine, key=lambda item: (*rank(item), facts.costs.get(item.id, item.cost)))
+        for variant, mine in kernels.items()
+    }
+    return dict(sorted(sorts.items(), key=lambda item: (*rank(item[1][0]), bytes_of(item[0]))))
