@@ -231,7 +231,7 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, ke
     )
     cases = cases_of([MUTANTS[name] for name in names], ["sm_100a"])
     told: list[str] = []
-    small = plan(matrix, kept, "hd64_t32_sk384", "hd64_t4_sk128")
+    small = plan(matrix, kept, "hd64_t32_sk384", "hd64_t128_sk384")
     outcomes = list(run(cases, small, tmp_path, lambda case, outcome: told.append(case.mutant.name)))
     assert sorted(told) == sorted(names)
     kills = {case.mutant.name: outcome.suites["default"] for case, outcome in outcomes}
@@ -258,14 +258,14 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, ke
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_only_kernels_that_read_what_is_changed_are_compiled(matrix: Matrix, tmp_path: Path) -> None:
-    """The loop at head_dim 512 is one header, which the others do not have code of."""
-    case = Case(MUTANTS["sm90-alternate-taken"], "sm_90a")
-    small = plan(matrix, tmp_path / "builds", "hd64_t4_sk128", "hd512_t4_sk300")
+    """Halves of P are joined at head_dim 512 alone, and where P goes through tensor memory."""
+    case = Case(MUTANTS["join-barrier"], "sm_100a")
+    small = plan(matrix, tmp_path / "builds", "hd64_t4_sk128", "hd512_t4_sk300_p-tmem")
     told: list[Outcome] = []
     run_cases([case], small, lambda case, outcome: told.append(outcome))
     assert told[0].status == "killed"
     there = Counter(path.stem for path in (tmp_path / "builds").glob("*/*.ptx"))
-    assert there == {"sm90_hd64_dense": 1, "sm90_hd512_dense": 2}
+    assert there == {"sm100_hd64_ptmem": 1, "sm100_hd512_ptmem": 2}
     before = sorted((tmp_path / "builds").iterdir())
     run_cases([case], small, lambda case, outcome: told.append(outcome))
     assert (told[1].suites, sorted((tmp_path / "builds").iterdir())) == (told[0].suites, before)

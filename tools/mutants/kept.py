@@ -35,7 +35,7 @@ class Outcome:
     suites: dict[str, Kill | None] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)  # the digests of suites that noticed nothing
     killers: dict[str, list[str]] = field(default_factory=dict)  # where all were asked for, by suite
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         suites = {name: kill.as_json() if kill else None for name, kill in self.suites.items()}
