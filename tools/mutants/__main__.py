@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, str(error))
     except CampaignError as error:
         return _fail(3, str(error))
-    data = page.record(outcomes, plan, hash_sources(ROOT), everything)
+    data = page.record(outcomes, plan, hash_sources(ROOT), everything, _recorded() if options.file is None else None)
     if options.record:
         options.record.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return _told(data, write=options.file is None and (options.write or len(outcomes) == data["library"]))
@@ -102,8 +102,14 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
     )
 
 
+def _recorded() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"cases": []}
+    return found
+
+
 def _hints() -> Hints:
-    cases = json.loads(RECORD.read_text(encoding="utf-8"))["cases"] if RECORD.exists() else []
+    recorded = _recorded()
+    cases = [*recorded.get("earlier", ()), *recorded["cases"]]
     return Hints.of(cases, [mutant for mutant in library.load() if not library.refused([mutant], ROOT)], ROOT)
 
 

@@ -13,10 +13,15 @@ MARK: Final = "<!-- What follows is written by `make mutants`. -->\n"
 
 
 def record(
-    outcomes: Sequence[tuple[Case, Outcome]], plan: Plan, source_hash: str, mutants: Sequence[Mutant]
+    outcomes: Sequence[tuple[Case, Outcome]],
+    plan: Plan,
+    source_hash: str,
+    mutants: Sequence[Mutant],
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that was seen, and the score: of the cases that are not argued equivalent, how many the default run
-    kills. `mutants` is the library, of which these may be a part."""
+    kills. `mutants` is the library, of which these may be a part; of the others, what the record `before` has is kept
+    as `earlier`, and is not in the score."""
     held = held_out(mutants)
     cases = [_case(case, outcome, plan, held) for case, outcome in outcomes if outcome.status != "same-code"]
     return {
@@ -37,7 +42,22 @@ def record(
         },
         "same_code": [case.title for case, outcome in outcomes if outcome.status == "same-code"],
         "cases": cases,
+        "earlier": _earlier(before, mutants, outcomes) if before else [],
     }
+
+
+def _earlier(
+    before: Mapping[str, Any], mutants: Sequence[Mutant], outcomes: Sequence[tuple[Case, Outcome]]
+) -> list[dict[str, Any]]:
+    """Cases of the record `before` that are in the library as they were, and were not run now."""
+    run = {(case.mutant.name, case.arch) for case, _ in outcomes}
+    digests = {mutant.name: mutant.digest for mutant in mutants}
+    found = [{"sources": before["source_hash"][:16], **case} for case in before["cases"]]
+    return [
+        case
+        for case in [*found, *before.get("earlier", ())]
+        if digests.get(case["name"]) == case["digest"] and (case["name"], case["arch"]) not in run
+    ]
 
 
 def score(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -90,6 +110,13 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     run = len(data["cases"]) + len(data["same_code"])
     yield f"{'All' if run == data['library'] else run} of the library's {data['library']} cases were run."
     yield f"Configurations: {counted}. Seed {data['seed']}, kernel sources `{data['source_hash'][:16]}`."
+    if earlier := data.get("earlier"):
+        killed = sum(case["default"] is not None for case in earlier)
+        sources = ", ".join(f"`{name}`" for name in sorted({case["sources"] for case in earlier}))
+        yield (
+            f"Of {len(earlier)} others results/mutants.json has what a run on earlier sources, {sources}, has seen, which noticed {killed}: "
+            "that is where such a case begins, and it does not count here."
+        )
     yield ""
     scores: list[Sequence[str]] = [
         (name, *(str(part[key]) for key in ("cases", "killed", "others_only", "argued")), _percent(part["share"]))
