@@ -111,12 +111,10 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'All' if run == data['library'] else run} of the library's {data['library']} cases were run."
     yield f"Configurations: {counted}. Seed {data['seed']}, kernel sources `{data['source_hash'][:16]}`."
     if earlier := data.get("earlier"):
-        killed = sum(case["default"] is not None for case in earlier)
+        noticed = sum(case["default"] is not None for case in earlier)
         sources = ", ".join(f"`{name}`" for name in sorted({case["sources"] for case in earlier}))
-        yield (
-            f"Of {len(earlier)} others results/mutants.json has what a run on earlier sources, {sources}, has seen, which noticed {killed}: "
-            "that is where such a case begins, and it does not count here."
-        )
+        yield f"Of {len(earlier)} others results/mutants.json has what a run on earlier sources has seen, {sources}, where"
+        yield f"{noticed} were noticed: that is where such a case begins, and it does not count here."
     yield ""
     scores: list[Sequence[str]] = [
         (name, *(str(part[key]) for key in ("cases", "killed", "others_only", "argued")), _percent(part["share"]))

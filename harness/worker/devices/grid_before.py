@@ -1,6 +1,6 @@
-"""The grid that a launch overlaps which is the first of its call: on a GPU somebody's, which has just written what the call
-reads, and may still read what it writes. Here it reads and writes the first bytes of all that was uploaded, and leaves
-them as they are: who does not wait for it is told of a launch-race."""
+"""The grid that a launch overlaps which is the first of its call: on a GPU somebody's, which has just written what the
+call reads, and may still read what it writes. Here it reads and writes the first bytes of all that was uploaded, and
+leaves them as they are: who does not wait for it is told of a launch-race."""
 
 from __future__ import annotations
 
