@@ -58,6 +58,7 @@ _ROOMS: Final = {
     "include": ARCHES,
     "kernel_side": ARCHES,
 }
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 _END: Final = re.compile(r"^}", re.MULTILINE)
 _TOP: Final = re.compile(r"^(?!template|#|//|namespace|})\S.*$", re.MULTILINE)
@@ -206,7 +207,7 @@ def refused(mutants: Sequence[Mutant], root: Path) -> list[str]:
 
 def _read(path: Path) -> Iterator[Mutant]:
     try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entries = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise LibraryError(f"{path}: {error}") from error
     if not isinstance(entries, list):
