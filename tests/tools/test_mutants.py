@@ -310,9 +310,9 @@ def test_a_case_that_needs_more_time_stays_open(matrix: Matrix, kept: Path, tmp_
 @pytest.mark.slow
 def test_what_kernels_execute_is_learned_once(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     (suite, *_) = plan(matrix, kept, "hd64_t4_sk128", "hd64_t4_sk128_causal").suites("sm_100a")
-    assert known(ROOT, matrix, "sm_100a", suite, tmp_path) is None
+    assert known(ROOT, matrix, "sm_100a", tmp_path) is None
     facts = learn(ROOT, matrix, "sm_100a", suite, kept, tmp_path, 1)
-    assert known(ROOT, matrix, "sm_100a", suite, tmp_path) == facts
+    assert known(ROOT, matrix, "sm_100a", tmp_path) == facts
     plain, causal = (facts.lines[c.id]["common/softmax.cuh"] for c in suite.configurations)
     assert plain < causal  # which masks
     assert all(cost > 0 for cost in facts.costs.values())

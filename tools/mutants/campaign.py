@@ -352,8 +352,9 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
 
 def _facts(plan: Plan, arch: str, cases: Sequence[Case], folder: Path) -> Facts:
     """What the kernels as they are execute, if it is known or worth a look."""
-    asked = plan.repository, plan.matrix, arch, plan.default[arch]
-    if (facts := known(*asked, folder)) is not None:
+    if (facts := known(plan.repository, plan.matrix, arch, folder)) is not None:
         return facts
     unseen = [case for case in cases if case.arch == arch and (case.mutant.name, arch) not in plan.hints.killer]
-    return learn(*asked, plan.kept, folder, plan.jobs) if len(unseen) > WORTH_LEARNING else Facts()
+    if len(unseen) <= WORTH_LEARNING:
+        return Facts()
+    return learn(plan.repository, plan.matrix, arch, plan.default[arch], plan.kept, folder, plan.jobs)

@@ -23,20 +23,20 @@ from tools.mutants.examine import SCHEDULES, Suite
 from tools.mutants.order import Facts, by_variant
 
 
-def known(repository: Path, matrix: Matrix, arch: str, suite: Suite, folder: Path) -> Facts | None:
-    """What an earlier run has left in `folder`."""
-    file = _file(repository, matrix, arch, suite, folder)
+def known(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Facts | None:
+    """What an earlier run has left in `folder`, if of these sources: suites may have had other configurations."""
+    file = _file(repository, matrix, arch, folder)
     return Facts.read(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
-def _file(repository: Path, matrix: Matrix, arch: str, suite: Suite, folder: Path) -> Path:
-    facts = (hash_sources(repository, SOURCES[arch]), suite.digest, matrix.seed, sources(repository)[CORE])
+def _file(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Path:
+    facts = (hash_sources(repository, SOURCES[arch]), matrix.seed, sources(repository)[CORE])
     return folder / f"facts-{arch}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
 
 
 def learn(repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path, folder: Path, jobs: int) -> Facts:
     """The same by a run, left in `folder`."""
-    file = _file(repository, matrix, arch, suite, folder)
+    file = _file(repository, matrix, arch, folder)
     kernels = by_variant(suite.configurations, arch)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
         parts = list(pool.map(partial(_learn, repository, matrix.seed, kept), kernels, kernels.values()))

@@ -113,8 +113,8 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     if earlier := data.get("earlier"):
         noticed = sum(case["default"] is not None for case in earlier)
         sources = ", ".join(f"`{name}`" for name in sorted({case["sources"] for case in earlier}))
-        yield f"Of {len(earlier)} others results/mutants.json has what was seen on earlier sources, {sources}. {noticed} were"
-        yield "noticed there: that is where such a case begins, and it does not count here."
+        yield f"Of {len(earlier)} others results/mutants.json has what was seen on earlier sources, {sources}:"
+        yield f"{noticed} were noticed. That is where such a case begins, and it does not count here."
     yield ""
     scores: list[Sequence[str]] = [
         (name, *(str(part[key]) for key in ("cases", "killed", "others_only", "argued")), _percent(part["share"]))
