@@ -120,7 +120,7 @@ def ordered(
     PTX, which is compiled and read soon, before others that are as good."""
 
     def rank(configuration: Configuration) -> tuple[bool, int, int]:
-        executed = facts.lines.get(configuration.id, {})
+        executed = facts.lines.get(configuration.id, changed)  # one that nobody has looked at may execute them all
         met = sum(len(lines & executed.get(file, frozenset())) for file, lines in changed.items())
         return configuration.id != killer, -met, -near[configuration.id]
 
