@@ -97,7 +97,7 @@ bench: install
 	@$(PY) -m fmha.emulator.bench $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
-# The library of mistakes, docs/reference/mutants.md. A mutant that dies costs a second or two of a core, one that lives all of it.
+# The library of mistakes, docs/reference/mutants.md. A mutant that dies costs some three seconds of a core, one that lives minutes.
 .PHONY: mutants
 mutants: install
 	@$(PY) -m tools.mutants $(ARGS)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import shutil
 import signal
-import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,20 +15,21 @@ from typing import Any
 import pytest
 
 from fmha.harness.config import Matrix, load
-from fmha.harness.contract.protocol import BuildResult, Variant
 from fmha.harness.errors import ExitCode
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.identity import CORE
-from fmha.harness.kernel_side.recipe import flags
-from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.kernel_side.variants import VARIANTS
 from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, page
-from tools.mutants.__main__ import default_runs
-from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, part_of, run, run_cases
-from tools.mutants.examine import Examination, Suite, compile_ptx, copy_kernel
+from tools.mutants.__main__ import default_runs, main
+from tools.mutants.builds import built
+from tools.mutants.campaign import CampaignError, Plan, _Running, cases_of, kept_of, part_of, run, run_cases
+from tools.mutants.examine import Examination, Suite, copy_kernel, lay_out
+from tools.mutants.kept import Case, Outcome
+from tools.mutants.learn import known, learn
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
+from tools.mutants.order import Facts, Hints, by_variant, changed_lines, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
@@ -71,41 +70,22 @@ def matrix() -> Matrix:
     return load(ROOT)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(build_cache: Path) -> Iterator[None]:
-    """nvcc compiles the same sources for the same variant once for all tests of this file, in whichever worker: the
-    kernel as it is ten times otherwise. What it refuses is not kept."""
-    folder = build_cache.with_name("mutants")
-
-    def once(root: Path, variant: Variant, target: Path) -> BuildResult:
-        facts = (hash_sources(root), variant.name, find_nvcc().version, *flags(variant))
-        kept = folder / f"{sha256(repr(facts).encode()).hexdigest()}.ptx"
-        if kept.exists():
-            shutil.copyfile(kept, target)
-            return BuildResult(variant, str(target), "", None, "", "", (), 0.0, cached=True)
-        built = compile_ptx(root, variant, target)
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        shutil.copyfile(target, partial)
-        partial.rename(kept)
-        return built
-
-    with pytest.MonkeyPatch.context() as patch:
-        for user in ("examine", "campaign"):
-            patch.setattr(f"tools.mutants.{user}.compile_ptx", once)
-        yield
+@pytest.fixture(scope="module")
+def kept(build_cache: Path) -> Path:
+    """Where all tests of this file build, each kernel once for each state of its sources."""
+    return build_cache.with_name("mutants")
 
 
-def plan(matrix: Matrix, *names: str, seconds: float = 60.0, others: tuple[Suite, ...] = ()) -> Plan:
-    default = Suite("default", tuple(parse_id(name) for name in names))
-    return Plan(ROOT, matrix, dict.fromkeys(library.ARCHES, default), others, every=False, seconds=seconds, jobs=2)
+def plan(matrix: Matrix, kept: Path, *names: str, drawn: int | None = None, **others: Any) -> Plan:
+    default = Suite("default", tuple(parse_id(name) for name in names), drawn)
+    return Plan(ROOT, matrix, dict.fromkeys(library.ARCHES, default), (), kept, jobs=2, **others)
 
 
 # The library
 
 
 def test_every_mutant_applies() -> None:
-    assert library.refused(list(MUTANTS.values()), ROOT / "kernel") == []
+    assert library.refused(list(MUTANTS.values()), ROOT) == []
 
 
 def test_there_are_enough_of_them() -> None:
@@ -143,8 +123,9 @@ def test_an_edit_within_a_function() -> None:
 
 
 def test_a_mutant_whose_place_has_gone_is_named(tmp_path: Path) -> None:
+    mine = [mutant for mutant in MUTANTS.values() if not mutant.of_kernel_side]
     copy_kernel(ROOT, tmp_path, {"common/softmax.cuh": "// rewritten\n"})
-    reasons = library.refused(list(MUTANTS.values()), tmp_path / "kernel")
+    reasons = library.refused(mine, tmp_path)
     touching = {m.name for m in MUTANTS.values() if any(e.file == "common/softmax.cuh" for e in m.edits)}
     assert {reason.partition(":")[0] for reason in reasons} == touching
 
@@ -153,6 +134,68 @@ def test_what_is_not_a_library_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- {name: a, did: b, class: nonsense, edits: []}\n")
     with pytest.raises(LibraryError, match=r"a\.yaml, entry 1: no class 'nonsense'"):
         library.load(tmp_path)
+
+
+def test_a_library_in_one_file_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    with pytest.raises(LibraryError, match=r"mine\.yaml: .*No such file"):
+        library.load(mine)
+    mine.write_text("- {name: a, did: b, edits: []}\n")
+    with pytest.raises(LibraryError, match=r"mine\.yaml, entry 1: no 'class'"):
+        library.load(mine)
+    mine.write_text("name: a\n")
+    with pytest.raises(LibraryError, match=r"mine\.yaml: not a list of mutants"):
+        library.load(mine)
+
+
+# The order
+
+
+def test_who_noticed_before_comes_first_then_who_executes_the_change_then_the_cheapest() -> None:
+    names = ("hd64_t1_sk128", "hd64_t4_sk128", "hd64_t32_sk128", "hd128_t4_sk128", "hd128_t1_sk128")
+    kernels = by_variant([parse_id(name) for name in names], "sm_100a")
+    executed = {name: {"sm100/x.cuh": frozenset({7} if name in names[2:4] else ())} for name in names}
+    facts = Facts(dict(zip(names, (1, 2, 9, 5, 3), strict=True)), executed)
+    changed = {"sm100/x.cuh": frozenset({6, 7})}
+
+    def order(killer: str, near: Counter[str]) -> list[str]:
+        found = ordered(kernels, changed, facts, killer, near, lambda variant: variant.head_dim or 0)
+        return [item.id for mine in found.values() for item in mine]
+
+    assert order("", Counter()) == [names[place] for place in (2, 0, 1, 3, 4)]
+    assert order("", Counter({names[3]: 1})) == [names[place] for place in (3, 4, 2, 0, 1)]
+    assert order(names[4], Counter()) == [names[place] for place in (4, 3, 2, 0, 1)]
+    assert Facts.read(json.loads(json.dumps(facts.as_json()))) == facts
+    del executed[names[1]]  # nobody has looked at it: it may execute both lines
+    assert order("", Counter()) == [names[place] for place in (1, 2, 0, 3, 4)]
+
+
+def test_hints_are_what_noticed_a_mutant_and_what_is_near_it() -> None:
+    edit = Edit("common/row_output.cuh", "ptx::log2(sum) * kLn2", "ptx::log2(sum)")
+    mutants = [Mutant("a", "", "statistics", (edit,)), Mutant("b", "", "sink", (replace(edit, old="sum + sink"),))]
+    kill = {"kind": "gate", "by": ["cosine"], "configuration": "c"}
+    cases: list[dict[str, Any]] = [
+        {"name": "a", "arch": "sm_90a", "default": kill},
+        {"name": "b", "arch": "sm_90a", "default": {**kill, "configuration": "d"}},
+        {"name": "gone", "arch": "sm_90a", "default": kill},
+        {"name": "a", "arch": "sm_100a", "default": None},
+    ]
+    hints = Hints.of(cases, mutants, ROOT)
+    assert hints.killer == {("a", "sm_90a"): "c", ("b", "sm_90a"): "d", ("gone", "sm_90a"): "c"}
+    (line,) = changed_lines(mutants[0], ROOT)["common/row_output.cuh"]
+    assert hints.near("sm_90a", {"common/row_output.cuh": frozenset({line + 1})}) == Counter({"c": 1})
+    assert hints.near("sm_100a", {"common/row_output.cuh": frozenset({line})}) == Counter()
+
+
+def test_which_functions_an_edit_changes() -> None:
+    text = (
+        "template <int N>\nint f(int a,\n      int b) {\n    return a + b;\n}\n"
+        "constexpr int g() {\n    return 1;\n}\nint k = 2;\n"
+    )
+    assert Edit("x", "a + b", "a").function(text) == frozenset({2, 3, 4, 5})
+    assert Edit("x", "int b", "int c").function(text) is None  # its head may be anybody's
+    assert Edit("x", "return 1", "return 2").function(text) is None  # the compiler may have evaluated it
+    assert Edit("x", "k = 2", "k = 3").function(text) is None
 
 
 # The record
@@ -165,7 +208,7 @@ def test_the_page_has_the_record_s_tables() -> None:
 
 def test_the_score_counts_what_is_not_argued() -> None:
     kill = {"kind": "gate", "by": ["cosine"], "configuration": "c"}
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"equivalent": "", "default": kill, "others": {}},
         {"equivalent": "", "default": None, "others": {"long": kill}},
         {"equivalent": "", "default": None, "others": {"long": None}},
@@ -179,7 +222,7 @@ def test_the_score_counts_what_is_not_argued() -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, tmp_path: Path) -> None:
+def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     names = (
         "lse-base-2",
         "proxy-fence",
@@ -190,7 +233,7 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, tm
     )
     cases = cases_of([MUTANTS[name] for name in names], ["sm_100a"])
     told: list[str] = []
-    small = plan(matrix, "hd64_t32_sk384", "hd64_t4_sk128")
+    small = plan(matrix, kept, "hd64_t32_sk384", "hd64_t128_sk384")
     outcomes = list(run(cases, small, tmp_path, lambda case, outcome: told.append(case.mutant.name)))
     assert sorted(told) == sorted(names)
     kills = {case.mutant.name: outcome.suites["default"] for case, outcome in outcomes}
@@ -208,15 +251,126 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, tm
     assert told == []
     assert [outcome for _, outcome in again] == [outcome for _, outcome in outcomes]
     # Another suite: a kill by a configuration that is still there holds, silence does not.
-    list(run(cases, plan(matrix, "hd64_t32_sk384"), tmp_path, lambda case, outcome: told.append(case.mutant.name)))
+    list(
+        run(cases, plan(matrix, kept, "hd64_t32_sk384"), tmp_path, lambda case, outcome: told.append(case.mutant.name))
+    )
     assert sorted(told) == ["prefetch-dropped", "sparse-beyond"]
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_parts_that_share_a_folder_are_the_whole(matrix: Matrix, tmp_path: Path) -> None:
+def test_only_kernels_that_read_what_is_changed_are_compiled(matrix: Matrix, tmp_path: Path) -> None:
+    """Halves of P are joined at head_dim 512 alone, and where P goes through tensor memory."""
+    case = Case(MUTANTS["join-barrier"], "sm_100a")
+    small = plan(matrix, tmp_path / "builds", "hd64_t4_sk128", "hd512_t4_sk300_p-tmem")
+    told: list[Outcome] = []
+    run_cases([case], small, lambda case, outcome: told.append(outcome))
+    assert told[0].status == "killed"
+    there = Counter(path.stem for path in (tmp_path / "builds").glob("*/*.ptx"))
+    assert there == {"sm100_hd64_ptmem": 1, "sm100_hd512_ptmem": 2}
+    before = sorted((tmp_path / "builds").iterdir())
+    run_cases([case], small, lambda case, outcome: told.append(outcome))
+    assert (told[1].suites, sorted((tmp_path / "builds").iterdir())) == (told[0].suites, before)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_what_the_default_run_draws_notices_as_well(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    cases = cases_of([MUTANTS["waits-once"]], ["sm_100a"])
+    ((_, silent),) = run(cases, plan(matrix, kept, "hd64_t32_sk384"), tmp_path, lambda case, outcome: None)
+    assert silent.status == "survived"  # a wait suspends until there is something to be had
+    drawn = plan(matrix, kept, "hd64_t32_sk384", drawn=5)
+    ((_, outcome),) = run(cases, drawn, tmp_path, lambda case, outcome: None)
+    kill = outcome.suites["default"]
+    assert kill is not None
+    assert kill.under.partition(":")[0] in ("random", "pct", "spurious")
+    assert list(kept_of(cases, drawn, tmp_path)) == [(cases[0], outcome)]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_all_that_notice_are_told_where_they_are_asked_for(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    names = ("hd64_t1_sk128", "hd64_t4_sk128", "hd64_t32_sk384")
+    cases = cases_of([MUTANTS["lse-base-2"]], ["sm_100a"])
+    ((_, one),) = run(cases, plan(matrix, kept, *names), tmp_path, lambda case, outcome: None)
+    assert one.killers == {}
+    ((_, outcome),) = run(cases, plan(matrix, kept, *names, whole=True), tmp_path, lambda case, outcome: None)
+    assert sorted(outcome.killers["default"]) == sorted(names)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_case_that_needs_more_time_stays_open(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    cases = cases_of([MUTANTS["prefetch-dropped"]], ["sm_100a"])
+    told: list[str] = []
+    small = plan(matrix, kept, "hd64_t4_sk128", within=0.0)
+    assert list(run(cases, small, tmp_path, lambda case, outcome: told.append(outcome.status))) == []
+    assert told == ["open"]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_what_kernels_execute_is_learned_once(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    (suite, *_) = plan(matrix, kept, "hd64_t4_sk128", "hd64_t4_sk128_causal").suites("sm_100a")
+    assert known(ROOT, matrix, "sm_100a", tmp_path) is None
+    facts = learn(ROOT, matrix, "sm_100a", suite, kept, tmp_path, 1)
+    assert known(ROOT, matrix, "sm_100a", tmp_path) == facts
+    plain, causal = (facts.lines[c.id]["common/softmax.cuh"] for c in suite.configurations)
+    assert plain < causal  # which masks
+    assert all(cost > 0 for cost in facts.costs.values())
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "configuration", "kind"),
+    [
+        ("sinks-written", "hd64_t4_sk128_sink-finite", "written"),
+        ("glue-causal-forgotten", "hd64_t4_sk128_causal", "gate"),
+        ("glue-window-of-nothing-left", "hd64_t32_sk384", ""),
+    ],
+)
+def test_inputs_that_are_written_and_the_launcher(
+    matrix: Matrix, kept: Path, tmp_path: Path, name: str, configuration: str, kind: str
+) -> None:
+    cases = cases_of([MUTANTS[name]], ["sm_100a"])
+    ((_, outcome),) = run(cases, plan(matrix, kept, configuration), tmp_path, lambda case, outcome: None)
+    kill = outcome.suites["default"]
+    assert (kill.kind if kill else "") == kind
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_list_of_somebody_else_s_from_the_command_line(tmp_path: Path, kept: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "- name: theirs\n  did: the maximum counts twice in LSE\n  class: statistics\n  edits:\n"
+        "    - {file: common/row_output.cuh, old: 'max + ptx::log2(sum)', new: '2 * max + ptx::log2(sum)'}\n"
+    )
+    before = RECORD.read_bytes()
+    options = ["--file", str(mine), "--arch", "sm_100a", "--folder", str(tmp_path / "outcomes"), "--jobs", "1"]
+    assert main([*options, "--default-only", "--record", str(tmp_path / "record.json")]) == 0
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert [(case["name"], case["default"]["kind"]) for case in record["cases"]] == [("theirs", "gate")]
+    assert RECORD.read_bytes() == before
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_builds_are_kept_by_content_and_say_what_they_read(kept: Path) -> None:
+    variant = next(item for item in VARIANTS if item.name == "sm100_hd64_ptmem")
+    made = built(kept, ROOT, variant)
+    assert {"sm100/fmha_fwd.cu", "common/work.cuh", "include/fmha_params.h", "common/ptx/grid.cuh"} <= made.reads
+    assert not [name for name in made.reads if name.startswith("sm90")]
+    written = made.ptx.stat().st_mtime_ns
+    assert built(kept, ROOT, variant).ptx.stat().st_mtime_ns == written
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_parts_that_share_a_folder_are_the_whole(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     cases = cases_of([MUTANTS[name] for name in ("lse-base-2", "proxy-fence", "prefetch-dropped")], ["sm_100a"])
-    small = plan(matrix, "hd64_t32_sk384")
+    small = plan(matrix, kept, "hd64_t32_sk384")
     told: list[str] = []
 
     for part in ("1/2", "2/2"):
@@ -236,11 +390,11 @@ def test_what_is_no_part_is_refused(part: str) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: Path) -> None:
+def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
-    small = plan(matrix, "hd64_t32_sk384", seconds=1e-4)
+    small = plan(matrix, kept, "hd64_t32_sk384", seconds=1e-4)
     bench: list[tuple[Case, Outcome]] = []
-    run_cases([case], small, {}, lambda case, outcome: bench.append((case, outcome)))
+    run_cases([case], small, lambda case, outcome: bench.append((case, outcome)))
     kill = bench[0][1].suites["default"]
     assert kill is not None
     assert (kill.kind, kill.configuration) == ("timeout", "hd64_t32_sk384")
@@ -248,11 +402,12 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix) -> None:
+def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix, kept: Path) -> None:
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)  # a parent's own answer to it is not the child's
     try:
         case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
-        running = _Running(case, plan(matrix, "hd512_t128_sk16384"), {})
+        large = plan(matrix, kept, "hd512_t128_sk16384")
+        running = _Running(case, large, large.suites(case.arch))
     finally:
         signal.signal(signal.SIGTERM, before)
     running.pipe.poll(None)  # it has begun
@@ -266,39 +421,39 @@ def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_nothing_is_said_where_the_kernel_itself_is_red(matrix: Matrix, tmp_path: Path) -> None:
+def test_nothing_is_said_where_the_kernel_itself_is_red(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     beyond = replace(matrix.guard.thresholds, limits={**matrix.guard.thresholds.limits, "cosine": 1.1})
     strict = replace(matrix, guard=replace(matrix.guard, thresholds=beyond))
     cases = [Case(MUTANTS["lse-base-2"], "sm_100a")]
     with pytest.raises(CampaignError, match="cosine"):
-        list(run(cases, plan(strict, "hd64_t4_sk128"), tmp_path, lambda case, outcome: None))
+        list(run(cases, plan(strict, kept, "hd64_t4_sk128"), tmp_path, lambda case, outcome: None))
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_a_mutant_that_compiles_to_the_kernel_s_own_code_is_none(
-    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comment = Edit("sm100/load.cuh", "const int lane = threadIdx.x % 32;", "const int lane = threadIdx.x & 31;\n\n")
     cases = [Case(Mutant("the same", "nothing", "launch", (comment,)), "sm_100a")]
-    small = plan(matrix, "hd64_t4_sk128")
+    small = plan(matrix, kept, "hd64_t4_sk128")
     ((_, outcome),) = run(cases, small, tmp_path, lambda case, outcome: None)
     assert outcome.status == "same-code"
     monkeypatch.setattr("tools.mutants.campaign.sources", lambda root: {CORE: "another emulator"})
     assert small.settles(cases[0], outcome)
     assert not small.settles(cases[0], replace(outcome, status="survived"))
-    assert not plan(matrix, "hd64_t4_sk128", "hd64_t32_sk384").settles(cases[0], outcome)
+    assert not plan(matrix, kept, "hd64_t4_sk128", "hd64_t32_sk384").settles(cases[0], outcome)
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PASSED_BEFORE)
-def test_the_default_run_sees(matrix: Matrix, tmp_path: Path, name: str) -> None:
+def test_the_default_run_sees(matrix: Matrix, kept: Path, tmp_path: Path, name: str) -> None:
     """Suite `seed` does not, nor did the others by design; one kernel's part of `cover` is enough."""
     assert "cover" in matrix.named(matrix.default_suite)
-    copy_kernel(ROOT, tmp_path, MUTANTS[name].sources(ROOT / "kernel"))
+    lay_out(ROOT, tmp_path, MUTANTS[name].sources(ROOT))
     mine = tuple(c for c in matrix.suites["cover"] if (c.head_dim, c.p_path) == (64, "tmem"))
-    kill = Examination(tmp_path, "sm_100a", matrix, {}, 60.0).run(Suite("cover", mine))
+    kill = Examination(tmp_path, "sm_100a", matrix, kept).first(Suite("cover", mine))
     assert kill is not None
     assert PASSED_BEFORE[name] in kill.by
 
@@ -381,15 +536,17 @@ PLANTED = {
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("planted", IN_FEW_PLACES)
-def test_a_mistake_in_few_places_is_red_for_its_reason(matrix: Matrix, tmp_path: Path, planted: str) -> None:
+def test_a_mistake_in_few_places_is_red_for_its_reason(
+    matrix: Matrix, kept: Path, tmp_path: Path, planted: str
+) -> None:
     name, configuration, kind, by = IN_FEW_PLACES[planted]
     mutant = MUTANTS.get(name) or Mutant(name, planted, "ordering", (PLANTED[name],))
-    copy_kernel(ROOT, tmp_path, mutant.sources(ROOT / "kernel"))
+    lay_out(ROOT, tmp_path, mutant.sources(ROOT))
     (arch, *_) = mutant.arches
     known = parse_id(configuration)
     assert known in default_runs(matrix)[arch].configurations
     suite = Suite("planted", (known,))
-    kill = Examination(tmp_path, arch, matrix, {}, 60.0).run(suite)
+    kill = Examination(tmp_path, arch, matrix, kept).first(suite)
     assert kill is not None
     assert (kill.kind, by in kill.by) == (kind, True), kill
 
@@ -398,11 +555,13 @@ def test_a_mistake_in_few_places_is_red_for_its_reason(matrix: Matrix, tmp_path:
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", sample(), ids=lambda case: f"{case['name']}-{case['arch']}")
-def test_what_the_record_says_is_seen_again(matrix: Matrix, tmp_path: Path, case: Mapping[str, Any]) -> None:
+def test_what_the_record_says_is_seen_again(
+    matrix: Matrix, kept: Path, tmp_path: Path, case: Mapping[str, Any]
+) -> None:
     mutant = MUTANTS[case["name"]]
-    copy_kernel(ROOT, tmp_path, mutant.sources(ROOT / "kernel"))
+    lay_out(ROOT, tmp_path, mutant.sources(ROOT))
     suite = Suite("recorded", (parse_id(case["default"]["configuration"]),))
-    kill = Examination(tmp_path, case["arch"], matrix, {}, 60.0).run(suite)
+    kill = Examination(tmp_path, case["arch"], matrix, kept).first(suite)
     assert kill is not None
     assert kill.kind == case["default"]["kind"]
 
@@ -423,8 +582,8 @@ def test_a_mutant_committed_to_a_clone(tmp_path: Path, name: str, status: str, c
     git(origin, "add", ".")
     git(origin, "commit", "-q", "-m", "start")
     git(tmp_path, "clone", "-q", str(origin), str(clone))
-    for file, text in MUTANTS[name].sources(ROOT / "kernel").items():
-        (clone / "kernel" / file).write_text(text)
+    for file, text in MUTANTS[name].sources(ROOT).items():
+        (clone / file).write_text(text)
     git(clone, "commit", "-q", "-a", "-m", name)
     ran = fmha("run-matrix", "--suite", "proven", "--json", "--quiet", cwd=clone)
     assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr

@@ -183,3 +183,56 @@ def test_a_hazard_names_the_kernel_s_own_line_and_the_calls_that_were_inlined(de
     ]
     assert finding.where["other_source"] == "kernel/a.cu:5"
     assert "other_calls" not in finding.where
+
+
+def reader(waits: str) -> str:
+    """A kernel that adds one word to another, and waits for the grid before it as `waits` says."""
+    return f"""\
+.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry reader(.param .align 8 .b8 words[16])
+{{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    .reg .pred %p<3>;
+    mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p1, %r1, 0;
+    setp.ge.u32 %p2, %r1, 32;
+    {waits}
+    ld.param.u64 %rd1, [words];
+    ld.param.u64 %rd2, [words+8];
+    @%p1 ld.global.u32 %r2, [%rd1];
+    @%p1 st.global.u32 [%rd2], %r2;
+    ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits", "overlaps", "rules"),
+    [
+        ("", False, set()),
+        ("", True, {"launch-race"}),
+        ("griddepcontrol.wait;", True, set()),
+        ("@%p2 griddepcontrol.wait;", True, {"launch-race"}),
+    ],
+)
+def test_a_launch_that_overlaps_the_grid_before_waits_for_it(
+    factory, tmp_path: Path, waits: str, overlaps: bool, rules: set[str]
+) -> None:
+    """Also where it is the first: on a GPU somebody has written what it reads."""
+    ptx = tmp_path / "reader.ptx"
+    ptx.write_text(reader(waits))
+    given = np.arange(5, dtype=np.uint32)
+    with closing(factory(0, "realistic")) as device:
+        places = [device.alloc(given.nbytes, name) for name in ("from", "to")]
+        for place in places:
+            device.upload(place, given)
+        config = LaunchConfig((1, 1, 1), (64, 1, 1), 0, overlaps=overlaps)
+        words = b"".join(place.to_bytes(8, "little") for place in places)
+        report = device.launch(device.load(ptx), "reader", config, words)
+        assert {finding.rule for finding in report.findings} == rules
+        for place in places:
+            assert device.download(place, given.nbytes).view(np.uint32).tolist() == given.tolist()
+        assert report.stats["warp_instructions"] < 50  # the reader's alone

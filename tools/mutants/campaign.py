@@ -4,82 +4,77 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
-import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fmha.harness.config import Matrix
-from fmha.harness.contract.protocol import Variant
-from fmha.harness.judge.configuration import OURS
+from fmha.harness.judge.configuration import OURS, parse_id
 from fmha.harness.judge.identity import CORE, sources
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.process import die_with_parent
-from tools.mutants.examine import Examination, Kill, Suite, by_variant, compile_ptx, copy_kernel
+from tools.mutants.builds import SOURCES
+from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
+from tools.mutants.kept import Case, Kept, Outcome
+from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
-
-Status = Literal["killed", "survived", "same-code"]
+from tools.mutants.order import Facts, Hints, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
-
-# What the kernels of an architecture are made of: a change of the other one's says nothing of them.
-SOURCES = {
-    "sm_100a": ("kernel/common", "kernel/include", "kernel/sm100"),
-    "sm_90a": ("kernel/common", "kernel/include", "kernel/sm90"),
-}
-
-
 # No mutant sends these: whoever ends the tool's processes has noticed nothing.
 FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL})
+KERNEL_SIDE = ("harness/kernel_side",)
+# Of fewer cases that nothing has noticed before, the order is not worth a look at what executes which line.
+WORTH_LEARNING = 20
+ITSELF = Mutant("the kernel itself", "nothing", "launch", ())
 
 
 class CampaignError(Exception):
     """The kernels themselves do not pass: nothing can be said about mistakes in them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A mutant on one architecture."""
-
-    mutant: Mutant
-    arch: str
-
-    @property
-    def title(self) -> str:
-        return f"{self.mutant.name} on {self.arch}"
+class _OpenError(Exception):
+    """A case has had its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What every case goes through: the default run of its architecture, then each suite of `others`, these only for
-    survivors unless `every`. `seconds` of processor time end a configuration. `seen` has, by name and architecture of
-    a case, the configuration that has noticed it before and is tried first."""
+    survivors unless `every`; all of a suite if `whole`, where it ends with the first that notices otherwise. `seconds`
+    of processor time end a configuration. `hints` say what is tried first; `kept` is a folder of builds."""
 
     repository: Path
     matrix: Matrix
     default: Mapping[str, Suite]
     others: tuple[Suite, ...]
-    every: bool
-    seconds: float
-    jobs: int
-    seen: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    kept: Path
+    every: bool = False
+    whole: bool = False
+    seconds: float = 60.0
+    within: float = math.inf  # seconds of processor time that a case has; one that needs more stays open
+    jobs: int = 1
+    hints: Hints = field(default_factory=Hints)
+    facts: Mapping[str, Facts] = field(default_factory=dict)  # by architecture
 
     def key(self, case: Case) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         (usual, *natures), *_ = self.matrix.kernels[OURS].held
         gates = (usual, self.matrix.guard, *natures, self.matrix.seed)
-        facts = (case.mutant.digest, case.arch, hash_sources(self.repository, SOURCES[case.arch]), repr(gates))
+        read = (*SOURCES[case.arch], *(KERNEL_SIDE if case.mutant.of_kernel_side else ()))
+        facts = (case.mutant.digest, case.arch, hash_sources(self.repository, read), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def silence(self, suite: Suite, ran: bool = True) -> str:
@@ -105,107 +100,93 @@ class Plan:
         kill = outcome.suites.get(suite.name)
         if kill is None:
             return outcome.silent.get(suite.name) == self.silence(suite, outcome.status != "same-code")
+        if self.whole and suite.name not in outcome.killers:
+            return False
         return kill.configuration in {configuration.id for configuration in suite.configurations}
 
-
-@dataclass(slots=True)
-class Outcome:
-    """What each suite that ran said: None where it noticed nothing. `arch` reads other code than the clean kernel's
-    unless the status is same-code."""
-
-    status: Status
-    suites: dict[str, Kill | None] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)  # the digests of suites that noticed nothing
-
-    def as_json(self) -> dict[str, Any]:
-        suites = {name: kill.as_json() if kill else None for name, kill in self.suites.items()}
-        return {"status": self.status, "suites": suites, "silent": self.silent}
-
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> Outcome:
-        suites = {
-            n: Kill(k["kind"], tuple(k["by"]), k["configuration"]) if k else None for n, k in data["suites"].items()
-        }
-        return Outcome(data["status"], suites, data["silent"])
+    def order(self, case: Case) -> Order:
+        """In which a suite's configurations meet the case."""
+        changed = changed_lines(case.mutant, self.repository)
+        facts, killer = self.facts.get(case.arch, Facts()), self.hints.killer.get((case.mutant.name, case.arch), "")
+        near = self.hints.near(case.arch, changed)
+        return lambda kernels, bytes_of: ordered(kernels, changed, facts, killer, near, bytes_of)
 
 
 Told = Callable[[Case, Outcome], None]
 
 
-def clean_builds(plan: Plan, arches: Sequence[str], folder: Path) -> dict[str, Path]:
-    """The PTX of every variant that the suites use, by name, built once for a state of the sources. CampaignError."""
-    folder = folder / hash_sources(plan.repository)[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    variants = _variants(plan, arches)
-    with ThreadPoolExecutor(plan.jobs) as pool:
-        list(pool.map(lambda variant: _clean_build(plan.repository, variant, folder), variants))
-    return {variant.name: folder / f"{variant.name}.ptx" for variant in variants}
+class Confirmed:
+    """What the kernels themselves have passed. A configuration that is red for them says nothing about mistakes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._passed: set[tuple[str, str, str]] = set()
+
+    def require(self, arch: str, kill: Kill) -> None:
+        """Runs what noticed a mutant on the kernel itself, unless it was run before. CampaignError where that is red,
+        too."""
+        facts = (arch, kill.configuration, kill.under)
+        if facts in self._passed:
+            return
+        drawn = self._plan.default[arch].drawn if kill.under else None
+        alone = Suite("alone", (parse_id(kill.configuration),), drawn)
+        found = _Running(Case(ITSELF, arch), self._plan, (alone,)).to_the_end().suites["alone"]
+        if found is not None:
+            raise CampaignError(f"the kernels themselves do not pass: {arch}: {found}")
+        self._passed.add(facts)
 
 
-def _clean_build(repository: Path, variant: Variant, folder: Path) -> None:
-    target = folder / f"{variant.name}.ptx"
-    if not target.exists():
-        partial = folder / f"{variant.name}.{socket.gethostname()}-{os.getpid()}.partial"  # others may build it, too
-        compile_ptx(repository, variant, partial)
-        partial.rename(target)
-
-
-def _variants(plan: Plan, arches: Sequence[str]) -> list[Variant]:
-    return [
-        variant
-        for arch in arches
-        for variant in by_variant([c for suite in plan.suites(arch) for c in suite.configurations], arch)
-    ]
-
-
-def check_clean(plan: Plan, arches: Sequence[str]) -> None:
-    """Every suite on the kernels as they are; CampaignError where one is red. Never taken from an earlier run: it also
-    shows that emulator and harness are whole, without which every mutant would seem to be noticed."""
-    cases = [Case(Mutant("the kernel itself", "nothing", "launch", ()), arch) for arch in arches]
-    red: list[str] = []
-
-    def told(case: Case, outcome: Outcome) -> None:
-        red.extend(f"{case.arch}, {name}: {kill}" for name, kill in outcome.suites.items() if kill)
-
-    run_cases(cases, replace(plan, every=True), {}, told)
-    if red:
-        raise CampaignError("the kernels themselves do not pass: " + "; ".join(red))
-
-
-def run_cases(cases: Sequence[Case], plan: Plan, clean: Mapping[str, Path], told: Told) -> None:
-    """Tells the outcome of each case as it ends; `clean` as Examination has it."""
+def run_cases(cases: Sequence[Case], plan: Plan, told: Told) -> None:
+    """Tells the outcome of each case as it ends. CampaignError."""
+    find_nvcc()  # once, before there are processes
+    confirmed = Confirmed(plan)
     waiting = list(reversed(cases))
     running: dict[Connection, _Running] = {}
     try:
         while waiting or running:
             while waiting and len(running) < plan.jobs:
-                one = _Running(waiting.pop(), plan, clean)
+                case = waiting.pop()
+                one = _Running(case, plan, plan.suites(case.arch))
                 running[one.pipe] = one
             for pipe in wait(list(running)):
                 assert isinstance(pipe, Connection)
-                if (outcome := running[pipe].hear()) is not None:
-                    told(running.pop(pipe).case, outcome)
+                if (outcome := running[pipe].hear()) is None:
+                    continue
+                case = running.pop(pipe).case
+                for kill in filter(None, outcome.suites.values()):
+                    confirmed.require(case.arch, kill)
+                told(case, outcome)
     finally:
         for one in running.values():
             one.end()
 
 
 class _Running:
-    """The process of one case, and what it has said."""
+    """The process of one case that meets `suites`, and what it has said."""
 
-    def __init__(self, case: Case, plan: Plan, clean: Mapping[str, Path]) -> None:
+    def __init__(self, case: Case, plan: Plan, suites: Sequence[Suite]) -> None:
         self.case = case
         self.pipe, theirs = _FORK.Pipe(duplex=False)
         self._folder = Path(tempfile.mkdtemp(prefix="mutant-"))
         self._outcome = Outcome("survived")
         self._plan = plan
-        self._suite, self._configuration = plan.default[case.arch], ""
+        self._suites = suites
+        self._suite, self._configuration, self._under = suites[0], "", ""
         self._error = ""
         self._process: BaseProcess = _FORK.Process(
-            target=_examine, args=(os.getpid(), case, plan, clean, self._folder, theirs)
+            target=_examine, args=(os.getpid(), case, plan, suites, self._folder, theirs)
         )
         self._process.start()
         theirs.close()
+
+    def to_the_end(self) -> Outcome:
+        """The outcome, waited for."""
+        try:
+            while (outcome := self.hear()) is None:
+                pass
+            return outcome
+        finally:
+            self.end()
 
     def hear(self) -> Outcome | None:
         """Takes one message; the outcome once the process has ended."""
@@ -214,18 +195,27 @@ class _Running:
         except EOFError:
             return self._ended()
         if kind == "suite":
-            self._suite, self._configuration = value, ""
+            self._suite, self._configuration, self._under = value, "", ""
         elif kind == "configuration":
-            self._configuration = value
+            self._configuration, self._under, self._outcome.seconds = value
         elif kind == "kill":
-            self._outcome.suites[self._suite.name] = value
-            if value is None:
+            self._noticed(value)
+        elif kind == "silent":
+            self._outcome.suites.setdefault(self._suite.name, None)
+            if self._outcome.suites[self._suite.name] is None:
                 self._outcome.silent[self._suite.name] = self._plan.silence(self._suite)
-        elif kind == "status":
-            self._outcome.status = value
+        elif kind == "ended":
+            self._outcome.status, self._outcome.seconds = value
         else:
             self._error = value
         return None
+
+    def _noticed(self, kill: Kill) -> None:
+        name = self._suite.name
+        self._outcome.suites[name] = self._outcome.suites.get(name) or kill
+        if self._plan.whole:
+            killers = self._outcome.killers.setdefault(name, [])
+            killers += [kill.configuration] if kill.configuration not in killers else []
 
     def end(self) -> None:
         if self._process.pid and self._process.is_alive():
@@ -244,16 +234,15 @@ class _Running:
         if ended < 0:  # by a signal, in the midst of a configuration
             kind: Literal["timeout", "crash"] = "timeout" if ended == -signal.SIGPROF else "crash"
             said = "it takes too long" if kind == "timeout" else signal.Signals(-ended).name
-            self._outcome.suites[self._suite.name] = Kill(kind, (said,), self._configuration)
+            self._noticed(Kill(kind, (said,), self._configuration, self._under))
             self._outcome.status = "killed"
         if self._outcome.status == "same-code":
-            plan, arch = self._plan, self.case.arch
-            self._outcome.silent = {suite.name: plan.silence(suite, ran=False) for suite in plan.suites(arch)}
+            self._outcome.silent = {suite.name: self._plan.silence(suite, ran=False) for suite in self._suites}
         self.end()
         return self._outcome
 
 
-def _examine(parent: int, case: Case, plan: Plan, clean: Mapping[str, Path], folder: Path, pipe: Connection) -> None:
+def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
     """In the process of its own. Ends with 0 when it has said all, with 1 for a fault that is ours."""
     die_with_parent(parent)
     for stop in FROM_OUTSIDE - {signal.SIGKILL}:  # what the parent does about them is its own affair
@@ -261,7 +250,10 @@ def _examine(parent: int, case: Case, plan: Plan, clean: Mapping[str, Path], fol
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # the worker's log
     try:
-        _say_all(case, plan, clean, folder, pipe)
+        _say_all(case, plan, suites, folder, pipe)
+        ended = 0
+    except _OpenError:
+        pipe.send(("ended", ("open", _spent())))
         ended = 0
     except Exception:  # of the tool, not of the mutant
         pipe.send(("error", traceback.format_exc()))
@@ -270,46 +262,47 @@ def _examine(parent: int, case: Case, plan: Plan, clean: Mapping[str, Path], fol
     os._exit(ended)  # nothing of the parent's is to be ended here
 
 
-def _say_all(case: Case, plan: Plan, clean: Mapping[str, Path], folder: Path, pipe: Connection) -> None:
-    copy_kernel(plan.repository, folder, case.mutant.sources(plan.repository / "kernel"))
+def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
+
+    def tell(name: str, under: str) -> None:
+        spent = _spent()
+        pipe.send(("configuration", (name, under, spent)))
+        if spent > plan.within:
+            raise _OpenError
+
+    changed = case.mutant.sources(plan.repository)
+    lay_out(plan.repository, folder, changed)
     bench = Examination(
-        folder, case.arch, plan.matrix, clean, plan.seconds, lambda name: pipe.send(("configuration", name))
+        folder,
+        case.arch,
+        plan.matrix,
+        plan.kept,
+        plan.seconds,
+        plan.repository if changed else None,
+        changed_functions(case.mutant, plan.repository),
+        tell,
     )
     killed = False
-    for suite in plan.suites(case.arch):
+    for suite in suites:
         pipe.send(("suite", suite))
-        kill = bench.run(suite, plan.seen.get((case.mutant.name, case.arch), ""))
-        pipe.send(("kill", kill))
-        killed = killed or kill is not None
-        if kill is not None and suite is plan.default[case.arch] and not plan.every:
+        noticed = False
+        for kill in bench.kills(suite, plan.order(case)):
+            pipe.send(("kill", kill))
+            noticed = True
+            if not plan.whole:
+                break
+        if not noticed:
+            pipe.send(("silent", None))
+        killed = killed or noticed
+        if noticed and suite is suites[0] and not plan.every:
             break
-    pipe.send(("status", "killed" if killed else "survived" if bench.differs else "same-code"))
+    pipe.send(("ended", ("killed" if killed else "survived" if bench.differs else "same-code", _spent())))
 
 
-class Kept:
-    """Outcomes of earlier runs, with a line each in the files of a folder; the last one of a key counts. Each part of
-    the cases has a file of its own to add to: machines that share the folder cannot append to one."""
-
-    def __init__(self, folder: Path, part: str = "") -> None:
-        self._path = folder / (f"outcomes.{part.replace('/', '-of-')}.jsonl" if part else "outcomes.jsonl")
-        self._known: dict[str, Outcome] = {}
-        for path in sorted(folder.glob("outcomes*.jsonl"), key=lambda path: path.stat().st_mtime):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    data = json.loads(line)
-                    self._known[data["key"]] = Outcome.read(data)
-                except (ValueError, KeyError):
-                    continue  # the line of a run that was cut off
-
-    def get(self, key: str) -> Outcome | None:
-        return self._known.get(key)
-
-    def add(self, key: str, case: Case, outcome: Outcome) -> None:
-        self._known[key] = outcome
-        line = {"key": key, "name": case.mutant.name, "arch": case.arch, **outcome.as_json()}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+def _spent() -> float:
+    """Seconds of processor time of this process and of the compilers that it has started."""
+    own, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
 def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[Case]:
@@ -324,8 +317,18 @@ def part_of(cases: Sequence[Case], part: str) -> list[Case]:
     return list(cases[int(number) - 1 :: int(count)])
 
 
+def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[Case, Outcome]]:
+    """The cases of which `folder` has an outcome that still says all, with it; nothing is run."""
+    kept = Kept(folder)
+    for case in cases:
+        outcome = kept.get(plan.key(case))
+        if outcome is not None and plan.settles(case, outcome):
+            yield case, outcome
+
+
 def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str = "") -> Iterator[tuple[Case, Outcome]]:
-    """Every case with its outcome, in order; those that `folder` knows are not run again. CampaignError."""
+    """Every case with its outcome, in order, but those that stayed open; what `folder` knows is not run again.
+    CampaignError."""
     kept = Kept(folder, part)
     keys = {case.title: plan.key(case) for case in cases}
     known = {title: kept.get(key) for title, key in keys.items()}
@@ -333,16 +336,25 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
     new = [case for case in cases if (outcome := known[case.title]) is None or not plan.settles(case, outcome)]
     new.sort(key=lambda case: case.arch in case.mutant.equivalent)
     if new:
-        arches = sorted({case.arch for case in new})
-        clean = clean_builds(plan, arches, folder)
-        check_clean(plan, arches)
+        facts = {arch: _facts(plan, arch, new, folder) for arch in sorted({case.arch for case in new})}
 
         def keep(case: Case, outcome: Outcome) -> None:
-            kept.add(keys[case.title], case, outcome)
+            if outcome.status != "open":
+                kept.add(keys[case.title], case, outcome)
             told(case, outcome)
 
-        run_cases(new, plan, clean, keep)
+        run_cases(new, replace(plan, facts=facts), keep)
     for case in cases:
         outcome = kept.get(keys[case.title])
-        assert outcome is not None
-        yield case, outcome
+        if outcome is not None and plan.settles(case, outcome):
+            yield case, outcome
+
+
+def _facts(plan: Plan, arch: str, cases: Sequence[Case], folder: Path) -> Facts:
+    """What the kernels as they are execute, if it is known or worth a look."""
+    if (facts := known(plan.repository, plan.matrix, arch, folder)) is not None:
+        return facts
+    unseen = [case for case in cases if case.arch == arch and (case.mutant.name, arch) not in plan.hints.killer]
+    if len(unseen) <= WORTH_LEARNING:
+        return Facts()
+    return learn(plan.repository, plan.matrix, arch, plan.default[arch], plan.kept, folder, plan.jobs)

@@ -1,184 +1,234 @@
-"""One mistake on one architecture: its variants built, suites run until something notices. In a process of its own."""
+"""One mistake on one architecture: variants built as they are needed, until something notices. In a process of its own.
+
+What a suite says is what `make run` would: every configuration on the run's inputs and on those of a drawn seed, and a
+few of each kernel under drawn schedules.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from fmha.harness.config import Matrix
 from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Variant
 from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.gate import HAZARDS, judge
-from fmha.harness.kernel_side.recipe import flags
-from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.judge.metrics import Measurement
+from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from fmha.harness.worker.apart import side_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
+from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
+from tools.mutants.order import by_variant
 
-Kind = Literal["build", "gate", "hazard", "timeout", "crash", "refused"]
+Kind = Literal["build", "gate", "hazard", "written", "timeout", "crash", "refused"]
+Kernels = Mapping[Variant, Sequence[Configuration]]
+Order = Callable[[Kernels, Callable[[Variant], int]], Kernels]
 
-SCHEDULES: Final = ("realistic",)  # what `make run` has
+NOTHING: Final[Mapping[str, frozenset[int] | None]] = MappingProxyType({})
+SCHEDULES: Final = ("realistic",)  # what `make run` has, besides those that it draws
 ENDLESS: Final = frozenset({"deadlock", "livelock", "instruction-limit"})
-BUILD_SECONDS: Final = 300.0
-_DEBUG = re.compile(r"^\s*(\.loc|\.file)\b.*$|//.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """What noticed a mutant first: the failed gates and broken rules, and the configuration."""
+    """What noticed a mutant: the failed gates and broken rules, the configuration, and the drawn schedule or inputs
+    under which it did; nothing for the run's own."""
 
     kind: Kind
     by: tuple[str, ...]
     configuration: str
+    under: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "by": list(self.by), "configuration": self.configuration}
+        drawn = {"under": self.under} if self.under else {}
+        return {"kind": self.kind, "by": list(self.by), "configuration": self.configuration, **drawn}
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Kill:
+        return Kill(data["kind"], tuple(data["by"]), data["configuration"], data.get("under", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Configurations under one name, as `make run` would run them."""
+    """Configurations under one name, as `make run` would run them: where `drawn` is a seed that it drew, on the inputs
+    of that seed as well and under the schedules that follow from it."""
 
     name: str
     configurations: tuple[Configuration, ...]
+    drawn: int | None = None
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256("\n".join(c.id for c in self.configurations).encode()).hexdigest()[:16]
+        facts = [*(c.id for c in self.configurations)]
+        facts += [] if self.drawn is None else [f"drawn {self.drawn} {dict(MET)}"]
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
-
-class BuildFailedError(Exception):
-    """nvcc refuses a variant; its first words about it."""
-
-
-class _NoticedError(Exception):
-    def __init__(self, kill: Kill) -> None:
-        super().__init__(str(kill))
-        self.kill = kill
-
-
-def compile_ptx(root: Path, variant: Variant, target: Path) -> BuildResult:
-    """The PTX of the sources under `root`, as the harness makes it; no cubin, since the emulator is the judge.
-    BuildFailedError."""
-    command = [str(find_nvcc().path), *flags(variant), "-ptx", "-o", str(target), variant.source]
-    try:
-        ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise BuildFailedError("nvcc does not end") from None
-    if ran.returncode != 0:
-        said = (
-            [line for line in ran.stderr.splitlines() if "error" in line] or ran.stderr.splitlines() or ["nvcc fails"]
-        )
-        raise BuildFailedError(said[0])
-    return BuildResult(variant, str(target), "", None, "", "", (), 0.0, cached=False)
-
-
-def code(ptx: Path) -> str:
-    """PTX without comments, places and debug sections: what of it is executed."""
-    return re.sub(r"\s+", " ", _DEBUG.sub("", ptx.read_text(encoding="utf-8").partition("\t.section")[0]))
-
-
-def by_variant(configurations: Sequence[Configuration], arch: str) -> dict[Variant, list[Configuration]]:
-    """The configurations that `arch` has kernels for, by kernel, in the order of first use."""
-    found: dict[Variant, list[Configuration]] = {}
-    for configuration in configurations:
-        variant = variant_for(configuration, arch)
-        if isinstance(variant, Variant):
-            found.setdefault(variant, []).append(configuration)
-    return found
+    def met(self, arch: str) -> Mapping[str, tuple[str, ...]]:
+        """The schedules that its configurations meet besides, by id."""
+        if self.drawn is None:
+            return {}
+        kernels = by_variant(self.configurations, arch)
+        return drawn_schedules(self.drawn, [(v.name, c.id) for v, mine in kernels.items() for c in mine])
 
 
 class Examination:
-    """A tree of sources with its builds. `clean` has the PTX of the kernels as they are, by the variant's name; empty
-    for these kernels themselves."""
+    """A tree of sources, of which `changed` are other files than those of `clean`, each with the lines of the functions
+    that differ if nothing else does. Where `clean` is None, these kernels themselves. Builds are kept in `kept`."""
 
     def __init__(
         self,
         root: Path,
         arch: str,
         matrix: Matrix,
-        clean: Mapping[str, Path],
-        seconds: float,
-        told: Callable[[str], None] = lambda configuration: None,
+        kept: Path,
+        seconds: float = 60.0,
+        clean: Path | None = None,
+        changed: Mapping[str, frozenset[int] | None] = NOTHING,
+        told: Callable[[str, str], None] = lambda configuration, under: None,
     ) -> None:
         self._root = root
         self._arch = arch
         self._matrix = matrix
-        self._clean = clean
+        self._kept = kept
         self._seconds = seconds  # of this process a configuration
-        self._told = told  # which configuration runs
+        self._clean = clean
+        self._changed = changed
+        self._told = told  # which configuration runs, and under what
         self._builds: dict[str, BuildResult | None] = {}
+        own_side = any(file.startswith("kernel_side/") for file in changed)
+        self._kernel_side = str(root) if own_side else ""  # whose code chooses kernels and launches them
         self.differs = False  # whether any kernel that was built is another than the clean one
 
-    def run(self, suite: Suite, seen: str = "") -> Kill | None:
-        """What notices first, variant by variant, the configuration named `seen` before all others; a variant whose
-        code is the clean one's is not run."""
-        ordered = sorted(suite.configurations, key=lambda configuration: configuration.id != seen)
-        for variant, configurations in by_variant(ordered, self._arch).items():
+    def first(self, suite: Suite, order: Order = lambda kernels, bytes_of: kernels) -> Kill | None:
+        """What notices first."""
+        return next(self.kills(suite, order), None)
+
+    def kills(self, suite: Suite, order: Order = lambda kernels, bytes_of: kernels) -> Iterator[Kill]:
+        """Everything that notices: kernel by kernel, in `order`, what is met on the run's inputs; then what is met on
+        those that it drew. A kernel whose code is the clean one's is not run."""
+        kernels = order(self._chosen(suite.configurations), self._bytes)
+        met = suite.met(self._arch)
+        for variant, configurations in kernels.items():
             try:
                 build = self._build(variant)
             except BuildFailedError as error:
                 self.differs = True
-                return Kill("build", (str(error).strip(),), configurations[0].id)
-            if build is None:
+                self._builds[variant.name] = None
+                yield Kill("build", (str(error).strip(),), configurations[0].id)
                 continue
-            job = Job("emulator", (build,), tuple(configurations), self._matrix.seed, SCHEDULES)
-            try:
-                run_job(job, _device, self._look)
-            except _NoticedError as noticed:
-                return noticed.kill
-            finally:
-                signal.setitimer(signal.ITIMER_PROF, 0.0)
-        return None
+            for configuration in configurations if build else ():
+                yield from self._noticed(build, configuration, self._matrix.seed, ())
+                if schedules := met.get(configuration.id):
+                    yield from self._noticed(build, configuration, self._matrix.seed, schedules)
+        if suite.drawn is None:
+            return
+        for variant, configurations in kernels.items():
+            if build := self._build(variant):
+                for configuration in configurations:
+                    yield from self._noticed(build, configuration, suite.drawn, ())
+
+    def _chosen(self, configurations: Sequence[Configuration]) -> dict[Variant, list[Configuration]]:
+        with closing(side_of(self._kernel_side)) as side:
+            return by_variant(configurations, self._arch, side.variant_for)
+
+    def _bytes(self, variant: Variant) -> int:
+        """Of the clean kernel's PTX."""
+        return built(self._kept, self._clean or self._root, variant).ptx.stat().st_size
 
     def _build(self, variant: Variant) -> BuildResult | None:
         if variant.name not in self._builds:
-            target = self._root / f"{variant.name}.ptx"
-            built = compile_ptx(self._root, variant, target)
-            same = variant.name in self._clean and code(target) == code(self._clean[variant.name])
-            self.differs |= not same
-            self._builds[variant.name] = None if same else built
+            self._builds[variant.name] = self._built(variant)
         return self._builds[variant.name]
 
-    def _look(self, event: Event) -> None:
-        """Raises _NoticedError at the first configuration that is not green. The profiling timer's signal ends this
-        process when one takes too much of its time: whoever waits for it knows."""
-        if event.event == "started":
-            self._told(event.config)
-            signal.setitimer(signal.ITIMER_PROF, self._seconds)
-        elif event.event == "error" and event.status != "not-run":
-            kind: Kind = "crash" if event.status == "crash" else "refused"
-            raise _NoticedError(Kill(kind, (event.message or event.status,), event.config))
-        elif event.event == "result":
-            self._judge(event)
+    def _built(self, variant: Variant) -> BuildResult | None:
+        self.differs |= bool(self._kernel_side)
+        if self._clean is None or self._kernel_side:
+            return built(self._kept, self._root, variant).result(variant)
+        before = built(self._kept, self._clean, variant)
+        if not self._may_differ(before):
+            return None
+        mine = built(self._kept, self._root, variant)
+        if code(mine.ptx) == code(before.ptx):
+            return None
+        self.differs = True
+        return mine.result(variant)
 
-    def _judge(self, event: Event) -> None:
-        assert event.measurement is not None
-        thresholds = self._matrix.thresholds_for(parse_id(event.config))
-        judgement = judge(event.measurement, event.findings, thresholds, biases=self._matrix.biases)
-        gates = [check.name for check in judgement.failed_checks if check.name != HAZARDS]
-        rules = sorted({finding.rule for finding in event.findings if finding.severity == "error"})
-        if ENDLESS.intersection(rules):
-            raise _NoticedError(Kill("timeout", tuple(rules), event.config))
+    def _may_differ(self, clean: Built) -> bool:
+        """False where a kernel reads none of the changed files, or has no code of the functions that are changed."""
+        there = lines_of(clean.ptx)
+        return any(
+            file in clean.reads and (lines is None or lines & there.get(file, frozenset()))
+            for file, lines in self._changed.items()
+        )
+
+    def _noticed(
+        self, build: BuildResult | None, configuration: Configuration, seed: int, schedules: tuple[str, ...]
+    ) -> Iterator[Kill]:
+        """What one configuration says on the inputs of `seed`, or under `schedules`. The profiling timer's signal ends
+        this process when it takes too much of its time: whoever waits for it knows."""
+        assert build is not None
+        under = "" if seed == self._matrix.seed else f"seed {seed}"
+        also = {configuration.id: ",".join(schedules)} if schedules else {}
+        job = Job("emulator", (build,), (configuration,), seed, SCHEDULES, also=also, kernel_side=self._kernel_side)
+        events: list[Event] = []
+        self._told(configuration.id, ",".join(schedules) or under)
+        signal.setitimer(signal.ITIMER_PROF, self._seconds * (1 + len(schedules)))
+        try:
+            run_job(job, _device, events.append)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        for event in events:
+            yield from self._judged(event, under)
+
+    def _judged(self, event: Event, under: str) -> Iterator[Kill]:
+        if event.event == "error" and event.status != "not-run":
+            kinds: dict[str, Kind] = {"crash": "crash", "fail": "written"}
+            yield Kill(kinds.get(event.status, "refused"), (event.message or event.status,), event.config, under)
+        elif event.event == "result":
+            assert event.measurement is not None
+            if kill := self._missed(event.config, event.measurement, event.findings, under):
+                yield kill
+            for met in event.met:
+                bits = [(under or SCHEDULES[0], event.measurement.output_hash)]
+                other = compare_outputs([*bits, (met.schedule, met.measurement.output_hash)])
+                if kill := self._missed(event.config, met.measurement, met.findings + other, met.schedule):
+                    yield kill
+
+    def _missed(
+        self, name: str, measurement: Measurement, findings: tuple[FindingRecord, ...], under: str
+    ) -> Kill | None:
+        thresholds = self._matrix.thresholds_for(parse_id(name))
+        judgement = judge(measurement, findings, thresholds, biases=self._matrix.biases)
+        gates = tuple(check.name for check in judgement.failed_checks if check.name != HAZARDS)
+        rules = tuple(sorted({finding.rule for finding in findings if finding.severity == "error"}))
         if rules:
-            raise _NoticedError(Kill("hazard", tuple(rules), event.config))
-        if gates:
-            raise _NoticedError(Kill("gate", tuple(gates), event.config))
+            return Kill("timeout" if ENDLESS.intersection(rules) else "hazard", rules, name, under)
+        return Kill("gate", gates, name, under) if gates else None
 
 
 def _device(seed: int, schedule: str) -> EmulatorDevice:
     return EmulatorDevice(seed, schedule, threads=1)  # mutants run side by side
 
 
-def copy_kernel(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
-    """kernel/ of the repository under `root`, with `changed` in place of the files of these names."""
-    shutil.copytree(repository / "kernel", root / "kernel")
+def lay_out(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
+    """kernel/ of the repository below `root`, and its harness where that is changed, with `changed` in place of the
+    files of these names."""
+    folders = ["kernel", *(("fmha", "harness") if any(name.startswith("harness/") for name in changed) else ())]
+    for folder in folders:
+        shutil.copytree(repository / folder, root / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in changed.items():
-        (root / "kernel" / name).write_text(text, encoding="utf-8")
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def copy_kernel(repository: Path, root: Path, changed: Mapping[str, str]) -> None:
+    """The same of kernel/ alone, with names below it."""
+    lay_out(repository, root, {f"kernel/{name}": text for name, text in changed.items()})

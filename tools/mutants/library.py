@@ -45,10 +45,23 @@ CLASSES: Final = (
     "epilogue",
     "launch",
     "overflow",
+    "thresholds",
+    "waits",
+    "overlap",
+    "inputs",
+    "glue",
 )
-_ROOMS: Final = {"sm100": ("sm_100a",), "sm90": ("sm_90a",), "common": ARCHES, "include": ARCHES}
+_ROOMS: Final = {
+    "sm100": ("sm_100a",),
+    "sm90": ("sm_90a",),
+    "common": ARCHES,
+    "include": ARCHES,
+    "kernel_side": ARCHES,
+}
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 _END: Final = re.compile(r"^}", re.MULTILINE)
+_TOP: Final = re.compile(r"^(?!template|#|//|namespace|})\S.*$", re.MULTILINE)
 
 
 class LibraryError(Exception):
@@ -61,21 +74,48 @@ class DoesNotApplyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replaces `old` by `new` in one of the kernel's sources."""
+    """Replaces `old` by `new` in one of the sources that a commit of a kernel has."""
 
-    file: str  # under kernel
+    file: str  # under kernel, or in kernel_side under harness
     old: str
     new: str
     within: str = ""
 
     def applied(self, text: str) -> str:
         """`text` edited. DoesNotApplyError unless there is exactly one place to edit."""
+        first, last = self._place(text)
+        return text[:first] + self.new.strip("\n") + text[last:]
+
+    def lines(self, text: str) -> frozenset[int]:
+        """The numbers of the lines of `text` that are edited. DoesNotApplyError."""
+        first, last = self._place(text)
+        return frozenset(range(text.count("\n", 0, first) + 1, text.count("\n", 0, last) + 2))
+
+    def function(self, text: str) -> frozenset[int] | None:
+        """The lines of the function that is edited, body and head; None where it is no function that code alone is made
+        of: one of a struct, one that the compiler may evaluate, or something else. DoesNotApplyError."""
+        first, last = self._place(text)
+        heads = [match for match in _TOP.finditer(text, 0, first) if match.start() < first]
+        close = _END.search(text, last)
+        if not heads or close is None or _END.search(text, heads[-1].end(), last):
+            return None
+        head = heads[-1].group()
+        if (
+            "(" not in head
+            or "constexpr" in head
+            or head.startswith("struct")
+            or text.find("{", heads[-1].start()) > first
+        ):
+            return None
+        begin = text.count("\n", 0, heads[-1].start()) + 1
+        return frozenset(range(begin, text.count("\n", 0, close.start()) + 2))
+
+    def _place(self, text: str) -> tuple[int, int]:
         begin, end = self._part(text)
         found = [match.span() for match in _pattern(self.old).finditer(text, begin, end)]
         if len(found) != 1:
             raise DoesNotApplyError(f"found {len(found)} times in {self._where()}, not once: {self.old.strip()!r}")
-        first, last = found[0]
-        return text[:first] + self.new.strip("\n") + text[last:]
+        return found[0]
 
     def _part(self, text: str) -> tuple[int, int]:
         if not self.within:
@@ -111,22 +151,33 @@ class Mutant:
         return tuple(arch for arch in ARCHES if any(arch in _ROOMS[room] for room in rooms))
 
     @property
+    def of_kernel_side(self) -> bool:
+        """Whether it is how kernels are chosen or launched that is edited."""
+        return any(edit.file.startswith("kernel_side/") for edit in self.edits)
+
+    @property
     def digest(self) -> str:
         """Of what it changes: an outcome of another digest is another mutant's."""
         return hashlib.sha256(repr(self.edits).encode()).hexdigest()[:16]
 
-    def sources(self, kernel: Path) -> dict[str, str]:
-        """The edited files' new text, by their names under `kernel`. DoesNotApplyError."""
+    def sources(self, root: Path) -> dict[str, str]:
+        """The edited files' new text, by their names below `root`. DoesNotApplyError."""
         texts: dict[str, str] = {}
         for edit in self.edits:
-            before = texts.get(edit.file) or (kernel / edit.file).read_text(encoding="utf-8")
-            texts[edit.file] = edit.applied(before)
+            before = texts.get(place_of(edit.file)) or (root / place_of(edit.file)).read_text(encoding="utf-8")
+            texts[place_of(edit.file)] = edit.applied(before)
         return texts
 
 
-def load(folder: Path = FOLDER) -> tuple[Mutant, ...]:
-    """All of them, in the order of their files. LibraryError."""
-    mutants = [mutant for path in sorted(folder.glob("*.yaml")) for mutant in _read(path)]
+def place_of(file: str) -> str:
+    """Where a file of an edit lies in a checkout."""
+    return f"harness/{file}" if file.startswith("kernel_side/") else f"kernel/{file}"
+
+
+def load(where: Path = FOLDER) -> tuple[Mutant, ...]:
+    """All of a folder, in the order of its files, or those of one file. LibraryError."""
+    files = sorted(where.glob("*.yaml")) if where.is_dir() else [where]
+    mutants = [mutant for path in files for mutant in _read(path)]
     seen: set[str] = set()
     for mutant in mutants:
         if mutant.name in seen:
@@ -141,13 +192,13 @@ def held_out(mutants: Iterable[Mutant]) -> frozenset[str]:
     return frozenset(names[:HELD_OUT])
 
 
-def refused(mutants: Sequence[Mutant], kernel: Path) -> list[str]:
-    """Why mutants do not apply to the sources under `kernel`; nothing is built."""
+def refused(mutants: Sequence[Mutant], root: Path) -> list[str]:
+    """Why mutants do not apply to the sources below `root`; nothing is built."""
     reasons = []
     for mutant in mutants:
         try:
-            for name, text in mutant.sources(kernel).items():
-                if text == (kernel / name).read_text(encoding="utf-8"):
+            for name, text in mutant.sources(root).items():
+                if text == (root / name).read_text(encoding="utf-8"):
                     reasons.append(f"{mutant.name}: changes nothing in {name}")
         except (DoesNotApplyError, OSError) as error:
             reasons.append(f"{mutant.name}: {error}")
@@ -155,10 +206,18 @@ def refused(mutants: Sequence[Mutant], kernel: Path) -> list[str]:
 
 
 def _read(path: Path) -> Iterator[Mutant]:
-    for number, entry in enumerate(yaml.safe_load(path.read_text(encoding="utf-8")), 1):
+    try:
+        entries = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise LibraryError(f"{path}: {error}") from error
+    if not isinstance(entries, list):
+        raise LibraryError(f"{path}: not a list of mutants")
+    for number, entry in enumerate(entries, 1):
         try:
             yield _mutant(entry)
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise LibraryError(f"{path.name}, entry {number}: no {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:
             raise LibraryError(f"{path.name}, entry {number}: {error}") from error
 
 

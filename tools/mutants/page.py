@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tools.mutants.campaign import Case, Outcome, Plan, cases_of
+from tools.mutants.campaign import Plan, cases_of
+from tools.mutants.kept import Case, Outcome
 from tools.mutants.library import ARCHES, CLASSES, Mutant, held_out
 
 MARK: Final = "<!-- What follows is written by `make mutants`. -->\n"
 
 
 def record(
-    outcomes: Sequence[tuple[Case, Outcome]], plan: Plan, source_hash: str, mutants: Sequence[Mutant]
+    outcomes: Sequence[tuple[Case, Outcome]],
+    plan: Plan,
+    source_hash: str,
+    mutants: Sequence[Mutant],
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that was seen, and the score: of the cases that are not argued equivalent, how many the default run
-    kills. `mutants` is the library, of which these may be a part."""
+    kills. `mutants` is the library, of which these may be a part; of the others, what the record `before` has is kept
+    as `earlier`, and is not in the score."""
     held = held_out(mutants)
     cases = [_case(case, outcome, plan, held) for case, outcome in outcomes if outcome.status != "same-code"]
     return {
@@ -36,7 +42,22 @@ def record(
         },
         "same_code": [case.title for case, outcome in outcomes if outcome.status == "same-code"],
         "cases": cases,
+        "earlier": _earlier(before, mutants, outcomes) if before else [],
     }
+
+
+def _earlier(
+    before: Mapping[str, Any], mutants: Sequence[Mutant], outcomes: Sequence[tuple[Case, Outcome]]
+) -> list[dict[str, Any]]:
+    """Cases of the record `before` that are in the library as they were, and were not run now."""
+    run = {(case.mutant.name, case.arch) for case, _ in outcomes}
+    digests = {mutant.name: mutant.digest for mutant in mutants}
+    found = [{"sources": before["source_hash"][:16], **case} for case in before["cases"]]
+    return [
+        case
+        for case in [*found, *before.get("earlier", ())]
+        if digests.get(case["name"]) == case["digest"] and (case["name"], case["arch"]) not in run
+    ]
 
 
 def score(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -62,6 +83,7 @@ def _case(case: Case, outcome: Outcome, plan: Plan, held: frozenset[str]) -> dic
         "equivalent": case.mutant.equivalent.get(case.arch, ""),
         "default": kills.get(plan.default[case.arch].name),
         "others": {name: kill for name, kill in kills.items() if name != plan.default[case.arch].name},
+        **({"killers": outcome.killers} if outcome.killers else {}),
     }
 
 
@@ -88,6 +110,11 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     run = len(data["cases"]) + len(data["same_code"])
     yield f"{'All' if run == data['library'] else run} of the library's {data['library']} cases were run."
     yield f"Configurations: {counted}. Seed {data['seed']}, kernel sources `{data['source_hash'][:16]}`."
+    if earlier := data.get("earlier"):
+        noticed = sum(case["default"] is not None for case in earlier)
+        sources = ", ".join(f"`{name}`" for name in sorted({case["sources"] for case in earlier}))
+        yield f"Of {len(earlier)} others results/mutants.json has what was seen on earlier sources, {sources}:"
+        yield f"{noticed} were noticed. That is where such a case begins, and it does not count here."
     yield ""
     scores: list[Sequence[str]] = [
         (name, *(str(part[key]) for key in ("cases", "killed", "others_only", "argued")), _percent(part["share"]))
@@ -124,7 +151,8 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _by(kill: Mapping[str, Any]) -> str:
-    return f"{kill['kind']}: " + ", ".join(f"`{word}`" for word in kill["by"])
+    drawn = f", under the drawn {kill['under']}" if kill.get("under") else ""
+    return f"{kill['kind']}: " + ", ".join(f"`{word}`" for word in kill["by"]) + drawn
 
 
 def _by_others(case: Mapping[str, Any]) -> str:

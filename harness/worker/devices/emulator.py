@@ -25,6 +25,7 @@ from fmha.harness.contract.device import (
     TensorMapSpec,
 )
 from fmha.harness.contract.protocol import THREADS, FindingRecord
+from fmha.harness.worker.devices.grid_before import run_grid_before
 from fmha.harness.worker.pool.lines import Lines
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
@@ -63,6 +64,8 @@ class EmulatorDevice:
         self._around = around or (lambda device, module, entry: nullcontext())
         self.timings: list[tuple[str, Timing]] = []  # of launches, by the entry
         self.first_plane = 0
+        self._uploaded: dict[int, int] = {}  # bytes by address
+        self._timed = timing is not None
         try:
             self._device = emulator.Device(
                 seed=seed,
@@ -87,6 +90,7 @@ class EmulatorDevice:
         self._device.back(address, nbytes, name)
 
     def upload(self, address: int, data: NDArray[Any]) -> None:
+        self._uploaded[address] = data.nbytes
         self._device.write(address, data)
 
     def download(self, address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -112,6 +116,8 @@ class EmulatorDevice:
     def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
         assert isinstance(module, emulator.Module)
         given = [params] if isinstance(params, bytes) else params
+        if config.overlaps and self._device.launches == 0 and not self._timed:
+            run_grid_before(self._device, self._uploaded)
         try:
             with self._around(self._device, module, entry):
                 report = self._device.launch(
@@ -173,6 +179,11 @@ def watching_emulator(seed: int, schedule: str) -> EmulatorDevice:
 
 # By module: what emulator.Device.executed has, over the many devices of a process, and the same as lines.
 _EXECUTED: dict[emulator.Module, tuple[dict[str, bytes], _Spelled]] = {}
+
+
+def forget_executed() -> None:
+    """From now on `coverage` is of launches to come."""
+    _EXECUTED.clear()
 
 
 def _union(a: bytes, b: bytes) -> bytes:
