@@ -1,0 +1,157 @@
+// Warps 0-3 and 4-7: the softmax of query tiles A and B, a row a thread. They leave P in TMEM, and for the correction
+// (correction.cuh) the factors by which O has to shrink.
+#pragma once
+
+#include <stdint.h>
+
+#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/shared.cuh"
+#include "common/row_output.cuh"
+#include "common/softmax.cuh"
+#include "common/work.cuh"
+#include "sm100/prefill/exponential.cuh"
+#include "sm100/prefill/order.cuh"
+#include "sm100/prefill/shared.cuh"
+#include "sm100/ptx/tcgen05.cuh"
+
+namespace fmha {
+
+// A thread's row of one row tile.
+template <class Traits>
+struct QueryRow {
+    int32_t index;  // among the rows of the plane
+    bool stored;    // else it is computed and not stored
+    KeyRange visible;
+    KeyRange all_rows;  // the keys that every row of the query tile sees: a tile of keys within needs no mask
+
+    __device__ QueryRow(const FmhaParams& params, const Work& work, int tile) {
+        const int first = work.first_row + tile * Traits::kTileRows, row = threadIdx.x % Traits::kTileRows;
+        const int rows = work.rows - tile * Traits::kTileRows;
+        const auto visible_to = [&](int of) {
+            return visible_keys(params, work.kv_len, work.query_offset, by_heads(params, of));
+        };
+        index = first + row;
+        stored = row < rows;
+        visible = visible_to(index);
+        all_rows = {visible_to(first + Traits::kTileRows - 1).first, visible_to(first).end};
+    }
+};
+
+// What goes on from one row tile to the next: how many tiles of keys and factors there were.
+struct SoftmaxCount {
+    int tiles = 0;
+    int factors = 0;
+};
+
+// The maximum of a tile of keys, three values at a time in four chains.
+template <int Keys>
+__device__ __forceinline__ float max_of_tile(const float (&row)[Keys]) {
+    float chain[4] = {row[0], row[1], row[2], row[3]};
+#pragma unroll
+    for (int i = 4; i + 1 < Keys; i += 2) {
+        chain[i / 2 % 4] = ptx::max3(chain[i / 2 % 4], row[i], row[i + 1]);
+    }
+    return fmaxf(ptx::max3(chain[0], chain[1], chain[2]), chain[3]);
+}
+
+// Sets what the row does not see of the tile from `key` on to -inf.
+template <class Traits>
+__device__ __forceinline__ void mask_keys(const QueryRow<Traits>& query, int key, float (&row)[Traits::kKeys]) {
+    if (key >= query.all_rows.first && key + Traits::kKeys <= query.all_rows.end) {
+        return;
+    }
+    mask_range(row, query.visible.first - key, query.visible.end - key);
+}
+
+template <class Traits>
+__device__ __forceinline__ void publish_factor(PrefillShared<Traits> shared, int tile, SoftmaxCount& count,
+                                               float factor) {
+    const int slot = count.factors % Traits::kFactorSlots;
+    ptx::store_shared(shared.factor(tile, slot, threadIdx.x % Traits::kTileRows), __float_as_uint(factor));
+    ptx::mbarrier_arrive(shared.factor_full(tile, slot));
+    count.factors += 1;
+}
+
+// P goes where that of the tile before was, once the MMA has read it.
+template <class Traits>
+__device__ __forceinline__ void wait_for_output(PrefillShared<Traits> shared, int tile, const SoftmaxCount& count) {
+    if (count.tiles > 0) {
+        ptx::mbarrier_wait(shared.output_full(tile), (count.tiles - 1) & 1);
+        ptx::tcgen05_fence_after_thread_sync();
+    }
+}
+
+// Tile j of the row tile's keys: S to P. `lane` is TMEM's of this thread.
+template <class Traits>
+__device__ __forceinline__ void softmax_step(const FmhaParams& params, const Work& work, PrefillShared<Traits> shared,
+                                             const QueryRow<Traits>& query, uint32_t lane, int tile, RowState& state,
+                                             SoftmaxCount& count, int j) {
+    constexpr int kHalf = Traits::kKeys / 2;
+    const float scale_log2 = params.scale * kLog2E;
+    ptx::mbarrier_wait(shared.score_full(tile), count.tiles & 1);
+    ptx::tcgen05_fence_after_thread_sync();
+    float row[Traits::kKeys];
+    ptx::tmem_load(row, lane + Traits::kTmemScore + tile % Traits::kScoreBuffers * Traits::kScoreColumns);
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::mbarrier_arrive(shared.score_empty(tile));
+
+    mask_keys<Traits>(query, first_key(work, j, Traits::kKeys), row);
+    const float factor = raise_anchor(state, max_of_tile(row), scale_log2);
+    if (j > 0) {
+        publish_factor<Traits>(shared, tile, count, factor);
+    }
+    const uint32_t probability = lane + Traits::kTmemProbability + tile * Traits::kProbabilityColumns;
+    uint64_t sum[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        uint32_t packed[kHalf / 2];
+        exponentiate<kHalf>(row + half * kHalf, packed, scale_log2, state.anchor, sum);
+        if (half == 0) {
+            wait_for_output<Traits>(shared, tile, count);
+        }
+        ptx::tmem_store(probability + half * kHalf / 2, packed);
+    }
+    ptx::tmem_wait_store();
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::mbarrier_arrive(shared.probability_full(tile));
+    const float2 added = ptx::unpack_f32x2(ptx::add_f32x2(sum[0], sum[1]));
+    state.sum += added.x + added.y;
+    count.tiles += 1;
+}
+
+// The statistics of a row, and the factor from its O as accumulated to what is stored.
+template <class Traits>
+__device__ __forceinline__ float finish_row(const FmhaParams& params, const Work& work, const QueryRow<Traits>& query,
+                                            const RowState& state) {
+    const float shift = anchor_to_max(state, params.scale * kLog2E);
+    const float max = state.max * params.scale, sum = state.sum * shift;
+    if (!query.stored) {
+        return 0.0f;
+    }
+    store_statistics(params, stored_row(params, work.plane, query.index), max, sum);
+    return shift * output_factor(params, query_head(params, work.plane, query.index), max, sum);
+}
+
+template <class Traits>
+__device__ __forceinline__ void prefill_softmax_role(const FmhaParams& params, PrefillShared<Traits> shared,
+                                                     uint32_t tmem, int tile) {
+    const uint32_t lane = tmem + (threadIdx.x / 32 % 4 * 32 << 16);
+    RowTiles<Traits> row_tiles;
+    Work work;
+    SoftmaxCount count;
+#pragma unroll 1
+    while (row_tiles.next(params, work)) {
+        const QueryRow<Traits> query(params, work, tile);
+        RowState state;
+#pragma unroll 1
+        for (int j = 0; j < work.tiles; ++j) {
+            softmax_step<Traits>(params, work, shared, query, lane, tile, state, count, j);
+        }
+        const float factor = finish_row<Traits>(params, work, query, state);
+        if (work.tiles > 0) {
+            publish_factor<Traits>(shared, tile, count, factor);
+        }
+    }
+}
+
+}  // namespace fmha
