@@ -188,7 +188,7 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
 def sm100_prefill_shape(head_dim: int) -> LaunchShape:
     """fmha_sm100_prefill_shape of fmha_launch.h."""
     rows, keys, stages = 256, 128, 8 if head_dim == 64 else 4
-    shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 2 * 4 + PREFILL_CONTROL_BYTES
+    shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 4 + PREFILL_CONTROL_BYTES
     return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
 
 

@@ -42,12 +42,12 @@ constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
 constexpr int32_t kFmhaSm100PrefillThreads = 512;  // four warpgroups: kernel/sm100/prefill/fmha_prefill.cu
 constexpr int32_t kFmhaSm100PrefillControlBytes = 256;
 
-// The kernel for many rows, at head_dim 64 and 128: Q, the ring, 2 factors for each of 256 rows, and the control words.
+// The kernel for many rows, at head_dim 64 and 128: Q, the ring, a factor for each of 256 rows, and the control words.
 // CTAs go through row tiles, by kernel/sm100/prefill/order.cuh; grid (CTAs, 1, 1), no more than there are row tiles.
 constexpr FmhaLaunchShape fmha_sm100_prefill_shape(int32_t head_dim) {
     const int32_t rows = 256, keys = 128, stages = head_dim == 64 ? 8 : 4;
     return {rows, keys, stages, kFmhaSm100PrefillThreads,
-            kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 2 * 4 +
+            kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 4 +
                 kFmhaSm100PrefillControlBytes};
 }
 

@@ -25,36 +25,33 @@ struct Polynomial {
     uint64_t rounded[kPolynomialPairs];
     uint64_t value[kPolynomialPairs];
 
-    // Step `k`; `pairs` are q.k on the way in and probabilities on the way out.
-    __device__ __forceinline__ void step(int k, float* pairs, uint64_t scale, uint64_t minus_anchor) {
-#pragma unroll
-        for (int i = 0; i < kPolynomialPairs; ++i) {
-            switch (k) {
-                case 0: x[i] = ptx::fma_f32x2(ptx::pack_f32x2(pairs[2 * i], pairs[2 * i + 1]), scale, minus_anchor); break;
-                case 1: {
-                    const float2 free = ptx::unpack_f32x2(x[i]);
-                    x[i] = ptx::pack_f32x2(ptx::max_nan(free.x, -127.0f), ptx::max_nan(free.y, -127.0f));
-                    break;
-                }
-                case 2: rounded[i] = ptx::add_f32x2(x[i], ptx::pack_f32x2(kRound)); break;
-                case 3: value[i] = ptx::sub_f32x2(rounded[i], ptx::pack_f32x2(kRound)); break;
-                case 4: x[i] = ptx::sub_f32x2(x[i], value[i]); break;  // r
-                case 5: value[i] = ptx::fma_f32x2(x[i], ptx::pack_f32x2(0.00962985958904028f),
-                                                  ptx::pack_f32x2(0.05591738969087601f)); break;
-                case 6: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.24022895097732544f)); break;
-                case 7: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.6931210160255432f)); break;
-                case 8: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(1.0f)); break;
-                case 9: {
-                    const float2 n = ptx::unpack_f32x2(rounded[i]), p = ptx::unpack_f32x2(value[i]);
-                    pairs[2 * i] = __uint_as_float(__float_as_uint(p.x) + (__float_as_uint(n.x) << 23));
-                    pairs[2 * i + 1] = __uint_as_float(__float_as_uint(p.y) + (__float_as_uint(n.y) << 23));
-                    break;
-                }
+    // Step `k` of pair `i`; `pair` is q.k on the way in and probabilities on the way out.
+    __device__ __forceinline__ void step(int k, int i, float* pair, uint64_t scale, uint64_t minus_anchor) {
+        switch (k) {
+            case 0: x[i] = ptx::fma_f32x2(ptx::pack_f32x2(pair[0], pair[1]), scale, minus_anchor); break;
+            case 1: {
+                const float2 free = ptx::unpack_f32x2(x[i]);
+                x[i] = ptx::pack_f32x2(ptx::max_nan(free.x, -127.0f), ptx::max_nan(free.y, -127.0f));
+                break;
+            }
+            case 2: rounded[i] = ptx::add_f32x2(x[i], ptx::pack_f32x2(kRound)); break;
+            case 3: value[i] = ptx::sub_f32x2(rounded[i], ptx::pack_f32x2(kRound)); break;
+            case 4: x[i] = ptx::sub_f32x2(x[i], value[i]); break;  // r
+            case 5: value[i] = ptx::fma_f32x2(x[i], ptx::pack_f32x2(0.00962985958904028f),
+                                              ptx::pack_f32x2(0.05591738969087601f)); break;
+            case 6: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.24022895097732544f)); break;
+            case 7: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.6931210160255432f)); break;
+            case 8: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(1.0f)); break;
+            case 9: {
+                const float2 n = ptx::unpack_f32x2(rounded[i]), p = ptx::unpack_f32x2(value[i]);
+                pair[0] = ptx::scale_by_power(p.x, n.x);
+                pair[1] = ptx::scale_by_power(p.y, n.y);
+                break;
             }
         }
     }
 };
-static_assert(Polynomial::kSteps == 2 * kUnitPairs, "a step between every two ex2");
+static_assert(Polynomial::kSteps <= 2 * kUnitPairs, "a step behind each ex2");
 
 // Probabilities 2^(q.k scale - anchor) of `Keys` keys, packed to bf16, and their sum in fp32, added to `sum`.
 template <int Keys>
@@ -70,16 +67,33 @@ __device__ __forceinline__ void exponentiate(float* row, uint32_t (&packed)[Keys
         Polynomial polynomial;
         float2 x;
 #pragma unroll
-        for (int k = 0; k < Polynomial::kSteps; ++k) {
+        for (int k = 0; k < 2 * kUnitPairs; ++k) {
             float* const key = row + first + k;
-            if (k % 2 == 0) {
+            if (k == 0) {
                 x = ptx::unpack_f32x2(ptx::fma_f32x2(ptx::pack_f32x2(key[0], key[1]), scale, minus_anchor));
             }
-            *key = ptx::exp2(k % 2 == 0 ? x.x : x.y);
-            polynomial.step(k, row + first + 2 * kUnitPairs, scale, minus_anchor);
-            if (first > 0 && k < kGroupPairs) {
-                finish((first - kGroupKeys) / 2 + k);  // of the group before, whose results are there
+            const float power = ptx::exp2(k % 2 == 0 ? x.x : x.y);
+            const auto step = [&](int i) {
+                if (i < kPolynomialPairs) {
+                    polynomial.step(k, i, row + first + 2 * (kUnitPairs + i), scale, minus_anchor);
+                }
+            };
+            const int before = (first - kGroupKeys) / 2 + k;  // a pair of the group before, whose results are there
+            const bool finishes = first > 0 && k < kGroupPairs;
+            step(0);
+            if (finishes) {
+                packed[before] = ptx::pack_bf16x2(row[2 * before], row[2 * before + 1]);
             }
+            step(1);
+            if (finishes) {
+                sum[before % 2] =
+                    ptx::add_f32x2(sum[before % 2], ptx::pack_f32x2(row[2 * before], row[2 * before + 1]));
+            }
+            step(2);
+            if (k % 2 == 1 && k + 1 < 2 * kUnitPairs) {
+                x = ptx::unpack_f32x2(ptx::fma_f32x2(ptx::pack_f32x2(key[1], key[2]), scale, minus_anchor));
+            }
+            *key = power;
         }
     }
 #pragma unroll

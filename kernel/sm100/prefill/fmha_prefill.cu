@@ -4,10 +4,11 @@
 // Sixteen warps, each with one role for the whole kernel:
 //   0-3    softmax of A (softmax.cuh)
 //   4-7    softmax of B
-//   8-11   correction: rescales O of both, and stores it (correction.cuh)
-//   12     MMA: one lane issues S = Q K^T and O += P V of both (mma.cuh)
-//   13     TMA: fills Q and the ring of K and V (load.cuh)
-//   14-15  none: a warpgroup's register budget is set by all of its warps
+//   8-11   epilogue of both (epilogue.cuh)
+//   12     MMA of A: one lane issues S = Q K^T and O += P V (mma.cuh)
+//   13     MMA of B
+//   14     TMA: fills Q and the ring of K and V (load.cuh)
+//   15     none: a warpgroup's register budget is set by all of its warps
 //
 // order.cuh says which row tiles a CTA has. docs/understand/prefill.md has the maps and the barrier table.
 //
@@ -24,7 +25,7 @@
 #include "common/ptx/warp.cuh"
 #include "common/work.cuh"
 #include "fmha_params.h"
-#include "sm100/prefill/correction.cuh"
+#include "sm100/prefill/epilogue.cuh"
 #include "sm100/prefill/load.cuh"
 #include "sm100/prefill/mma.cuh"
 #include "sm100/prefill/shared.cuh"
@@ -34,22 +35,22 @@
 
 namespace fmha {
 
-constexpr int kCorrectionGroup = 2;  // of warpgroups: 0 and 1 are the softmax of A and of B
-constexpr int kMmaWarp = 12;
-constexpr int kTmaWarp = 13;
+constexpr int kEpilogueGroup = 2;  // of warpgroups: 0 and 1 are the softmax of A and of B
+constexpr int kMmaWarp = 12;  // and the next one
+constexpr int kTmaWarp = 14;
 
 // Registers of a thread, by warpgroup: together the SM's 65536.
 constexpr int kSoftmaxRegisters = 192;
-constexpr int kCorrectionRegisters = 80;
-constexpr int kIssueRegisters = 48;
-static_assert(128 * (2 * kSoftmaxRegisters + kCorrectionRegisters + kIssueRegisters) <= 65536);
+constexpr int kEpilogueRegisters = 64;
+constexpr int kIssueRegisters = 64;
+static_assert(128 * (2 * kSoftmaxRegisters + kEpilogueRegisters + kIssueRegisters) <= 65536);
 
 template <class Traits>
 __device__ __forceinline__ void issue_roles(const FmhaParams& params, PrefillShared<Traits> shared, uint32_t tmem,
                                             int warp) {
-    if (warp == kMmaWarp) {
+    if (warp < kTmaWarp) {
         if (ptx::elect_one()) {
-            prefill_mma_role<Traits>(params, shared, tmem);
+            prefill_mma_role<Traits>(params, shared, tmem, warp - kMmaWarp);
         }
     } else if (warp == kTmaWarp && by_head(params)) {
         prefill_load_role<Traits, true>(params, shared);
@@ -78,19 +79,19 @@ __device__ __forceinline__ void prefill(const FmhaParams& params, uint32_t share
     __syncthreads();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
 
-    if (group < kCorrectionGroup) {
+    if (group < kEpilogueGroup) {
         ptx::take_registers<kSoftmaxRegisters>();
         prefill_softmax_role<Traits>(params, shared, tmem, group);
-    } else if (group == kCorrectionGroup) {
-        ptx::keep_registers<kCorrectionRegisters>();
-        correction_role<Traits>(params, shared, tmem);
+    } else if (group == kEpilogueGroup) {
+        ptx::keep_registers<kEpilogueRegisters>();
+        epilogue_role<Traits>(params, shared, tmem);
     } else {
         ptx::keep_registers<kIssueRegisters>();
         issue_roles<Traits>(params, shared, tmem, warp);
     }
     __syncwarp();
 
-    // The last reads of TMEM happen before it is given back; the correction waited for the last MMA.
+    // The last reads of TMEM happen before it is given back; the epilogue waited for the last MMA.
     ptx::tcgen05_fence_before_thread_sync();
     __syncthreads();
     if (warp == kMmaWarp) {

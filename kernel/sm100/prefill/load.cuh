@@ -1,4 +1,4 @@
-// Warp 13: TMA fills Q, once a row tile, and the ring of K and V tiles.
+// Warp 14: TMA fills Q, once a row tile, and the ring of K and V tiles.
 #pragma once
 
 #include <stdint.h>
@@ -9,17 +9,15 @@
 
 namespace fmha {
 
-// Tile `use` of the row tile's order into the ring's slot for use `place` of the CTA.
+// Keys [key, key + kKeys) into the ring's slot for use `use`.
 template <class Traits, bool ByHead>
-__device__ __forceinline__ void load_key_or_value(const FmhaParams& params, const Work& work, int outer,
-                                                  PrefillShared<Traits> shared, const RingOrder& order, int use,
-                                                  int place, uint64_t policy) {
-    const Turn<Traits::kStages> turn(place);
+__device__ __forceinline__ void load_use(const Work& work, int outer, const FmhaTensorMap& map,
+                                         PrefillShared<Traits> shared, int use, int key, uint64_t policy) {
+    const Turn<Traits::kStages> turn(use);
     ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);  // the first time round it counts as empty
     if (ptx::elect_one()) {
         ptx::mbarrier_arrive_expect_tx(shared.kv_full(turn.slot), Traits::kKvTileBytes);
-        load_dense<Traits, ByHead>(work, outer, order.is_value(use) ? params.v : params.k, shared.kv(turn.slot),
-                                   shared.kv_full(turn.slot), first_key(work, order.tile(use), Traits::kKeys), policy);
+        load_dense<Traits, ByHead>(work, outer, map, shared.kv(turn.slot), shared.kv_full(turn.slot), key, policy);
     }
     __syncwarp();
 }
@@ -30,34 +28,34 @@ __device__ __forceinline__ void prefill_load_role(const FmhaParams& params, Pref
     const uint64_t policy = ptx::policy_evict_last();
     RowTiles<Traits> row_tiles;
     Work work;
-    int loaded = 0;    // tiles of K and V
-    uint32_t rounds = 0;  // row tiles
+    int use = 0;          // of the ring, in RingOrder's order: K0, K1, V0, K2, V1, ..., V(n-1), and the next row tile's
+    uint32_t queries = 0;  // that were loaded
 #pragma unroll 1
     while (row_tiles.next_with_keys(params, work)) {
         int outer = ByHead ? work.plane.entry : work.batch;
         if (ByHead && packed_keys(params)) {
             outer = params.cu_seqlens_k[work.plane.entry];
         }
-        const RingOrder order{work.tiles, false};
+        int key = first_key(work, 0, Traits::kKeys);
+        load_use<Traits, ByHead>(work, outer, params.k, shared, use++, key, policy);
+        ptx::mbarrier_wait(shared.query_empty(), (queries++ & 1) ^ 1);
+        load_query<Traits, ByHead>(params, work, shared);
 #pragma unroll 1
-        for (int use = 0; use < order.count(); ++use) {
-            load_key_or_value<Traits, ByHead>(params, work, outer, shared, order, use, loaded + use, policy);
-            if (use == 0) {  // behind the first K, which is free to come while the last row tile is still multiplied
-                ptx::mbarrier_wait(shared.query_empty(), (rounds & 1) ^ 1);
-                load_query<Traits, ByHead>(params, work, shared);
-            }
+        for (int j = 1; j < work.tiles; ++j) {
+            load_use<Traits, ByHead>(work, outer, params.k, shared, use++, key + Traits::kKeys, policy);
+            load_use<Traits, ByHead>(work, outer, params.v, shared, use++, key, policy);
+            key += Traits::kKeys;
         }
-        loaded += order.count();
-        rounds += 1;
+        load_use<Traits, ByHead>(work, outer, params.v, shared, use++, key, policy);
     }
     // No arrival may come after the CTA has gone: every slot that was filled is empty again, and so is Q.
 #pragma unroll 1
-    for (int place = loaded > Traits::kStages ? loaded - Traits::kStages : 0; place < loaded; ++place) {
-        const Turn<Traits::kStages> turn(place);
+    for (int last = use > Traits::kStages ? use - Traits::kStages : 0; last < use; ++last) {
+        const Turn<Traits::kStages> turn(last);
         ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity);
     }
-    if (rounds > 0) {
-        ptx::mbarrier_wait(shared.query_empty(), (rounds - 1) & 1);
+    if (queries > 0) {
+        ptx::mbarrier_wait(shared.query_empty(), (queries - 1) & 1);
     }
 }
 

@@ -1,11 +1,12 @@
-// Warps 0-3 and 4-7: the softmax of query tiles A and B, a row a thread. They leave P in TMEM, and for the correction
-// (correction.cuh) the factors by which O has to shrink.
+// Warps 0-3 and 4-7: the softmax of query tiles A and B, a row a thread. They leave P in TMEM, rescale O where a maximum
+// grew by more than the threshold, and leave the last factor of each row to the epilogue.
 #pragma once
 
 #include <stdint.h>
 
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
+#include "common/ptx/warp.cuh"
 #include "common/row_output.cuh"
 #include "common/softmax.cuh"
 #include "common/work.cuh"
@@ -37,12 +38,6 @@ struct QueryRow {
     }
 };
 
-// What goes on from one row tile to the next: how many tiles of keys and factors there were.
-struct SoftmaxCount {
-    int tiles = 0;
-    int factors = 0;
-};
-
 // The maximum of a tile of keys, three values at a time in four chains.
 template <int Keys>
 __device__ __forceinline__ float max_of_tile(const float (&row)[Keys]) {
@@ -63,60 +58,61 @@ __device__ __forceinline__ void mask_keys(const QueryRow<Traits>& query, int key
     mask_range(row, query.visible.first - key, query.visible.end - key);
 }
 
+// O *= factor, each lane its own row. Loads and stores are warp-wide, so one row that grew takes its warp along.
 template <class Traits>
-__device__ __forceinline__ void publish_factor(PrefillShared<Traits> shared, int tile, SoftmaxCount& count,
-                                               float factor) {
-    const int slot = count.factors % Traits::kFactorSlots;
-    ptx::store_shared(shared.factor(tile, slot, threadIdx.x % Traits::kTileRows), __float_as_uint(factor));
-    ptx::mbarrier_arrive(shared.factor_full(tile, slot));
-    count.factors += 1;
-}
-
-// P goes where that of the tile before was, once the MMA has read it.
-template <class Traits>
-__device__ __forceinline__ void wait_for_output(PrefillShared<Traits> shared, int tile, const SoftmaxCount& count) {
-    if (count.tiles > 0) {
-        ptx::mbarrier_wait(shared.output_full(tile), (count.tiles - 1) & 1);
-        ptx::tcgen05_fence_after_thread_sync();
+__device__ __forceinline__ void rescale(uint32_t output, float factor) {
+    constexpr int kColumns = 32;
+    if (!ptx::any_lane(factor != 1.0f)) {
+        return;
+    }
+#pragma unroll 1
+    for (int column = 0; column < Traits::kHeadDim; column += kColumns) {
+        float values[kColumns];
+        ptx::tmem_load(values, output + column);
+        uint32_t scaled[kColumns];
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+            scaled[i] = __float_as_uint(values[i] * factor);
+        }
+        ptx::tmem_store(output + column, scaled);
     }
 }
 
-// Tile j of the row tile's keys: S to P. `lane` is TMEM's of this thread.
+// Tile j of the row tile's keys, `number` of the CTA's: S to P. `lane` is TMEM's of this thread.
 template <class Traits>
 __device__ __forceinline__ void softmax_step(const FmhaParams& params, const Work& work, PrefillShared<Traits> shared,
                                              const QueryRow<Traits>& query, uint32_t lane, int tile, RowState& state,
-                                             SoftmaxCount& count, int j) {
+                                             int j, int number) {
     constexpr int kHalf = Traits::kKeys / 2;
     const float scale_log2 = params.scale * kLog2E;
-    ptx::mbarrier_wait(shared.score_full(tile), count.tiles & 1);
+    ptx::mbarrier_wait(shared.score_full(tile), number & 1);
     ptx::tcgen05_fence_after_thread_sync();
     float row[Traits::kKeys];
-    ptx::tmem_load(row, lane + Traits::kTmemScore + tile % Traits::kScoreBuffers * Traits::kScoreColumns);
+    ptx::tmem_load(row, lane + Traits::kTmemScore);
     ptx::tcgen05_fence_before_thread_sync();
     ptx::mbarrier_arrive(shared.score_empty(tile));
 
     mask_keys<Traits>(query, first_key(work, j, Traits::kKeys), row);
     const float factor = raise_anchor(state, max_of_tile(row), scale_log2);
-    if (j > 0) {
-        publish_factor<Traits>(shared, tile, count, factor);
-    }
     const uint32_t probability = lane + Traits::kTmemProbability + tile * Traits::kProbabilityColumns;
     uint64_t sum[2] = {};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        uint32_t packed[kHalf / 2];
-        exponentiate<kHalf>(row + half * kHalf, packed, scale_log2, state.anchor, sum);
-        if (half == 0) {
-            wait_for_output<Traits>(shared, tile, count);
-        }
-        ptx::tmem_store(probability + half * kHalf / 2, packed);
+    uint32_t packed[kHalf / 2];
+    exponentiate<kHalf>(row, packed, scale_log2, state.anchor, sum);
+    if (number > 0) {  // P goes where that of the tile before was, once the MMA has read it
+        ptx::mbarrier_wait(shared.output_full(tile), (number - 1) & 1);
+        ptx::tcgen05_fence_after_thread_sync();
     }
+    ptx::tmem_store(probability, packed);
+    if (j > 0) {
+        rescale<Traits>(lane + Traits::kTmemOutput + tile * Traits::kHeadDim, factor);
+    }
+    exponentiate<kHalf>(row + kHalf, packed, scale_log2, state.anchor, sum);
+    ptx::tmem_store(probability + kHalf / 2, packed);
     ptx::tmem_wait_store();
     ptx::tcgen05_fence_before_thread_sync();
     ptx::mbarrier_arrive(shared.probability_full(tile));
     const float2 added = ptx::unpack_f32x2(ptx::add_f32x2(sum[0], sum[1]));
     state.sum += added.x + added.y;
-    count.tiles += 1;
 }
 
 // The statistics of a row, and the factor from its O as accumulated to what is stored.
@@ -138,18 +134,25 @@ __device__ __forceinline__ void prefill_softmax_role(const FmhaParams& params, P
     const uint32_t lane = tmem + (threadIdx.x / 32 % 4 * 32 << 16);
     RowTiles<Traits> row_tiles;
     Work work;
-    SoftmaxCount count;
+    int number = 0;    // tiles of keys before this row tile
+    int row_tile = 0;  // of those with keys
 #pragma unroll 1
     while (row_tiles.next(params, work)) {
         const QueryRow<Traits> query(params, work, tile);
         RowState state;
 #pragma unroll 1
         for (int j = 0; j < work.tiles; ++j) {
-            softmax_step<Traits>(params, work, shared, query, lane, tile, state, count, j);
+            softmax_step<Traits>(params, work, shared, query, lane, tile, state, j, number + j);
         }
+        number += work.tiles;
         const float factor = finish_row<Traits>(params, work, query, state);
         if (work.tiles > 0) {
-            publish_factor<Traits>(shared, tile, count, factor);
+            if (row_tile > 0) {  // the factor of the last one was read
+                ptx::mbarrier_wait(shared.output_empty(tile), (row_tile - 1) & 1);
+            }
+            row_tile += 1;
+            ptx::store_shared(shared.factor(tile, threadIdx.x % Traits::kTileRows), __float_as_uint(factor));
+            ptx::mbarrier_arrive(shared.factor_full(tile));
         }
     }
 }

@@ -31,15 +31,15 @@ struct PrefillTraits {
     static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
 
-    // ---- TMEM, in columns of 32 bits; P packs two bf16 keys a column. At head_dim 64 each query tile has a buffer of S
-    // for itself. At 128 there is room for one, which A and B have in turn: while one is read, O of the other grows. ----
+    // ---- TMEM, in columns of 32 bits; P packs two bf16 keys a column. There is one buffer of S, which A and B have in
+    // turn: while the scores of one are read, the output of the other is multiplied. So their softmaxes never begin
+    // together, and P, apart from S, orders nothing beyond itself. ----
     static constexpr int kTmemColumns = 512;
     static constexpr int kScoreColumns = kKeys;
-    static constexpr int kScoreBuffers = HeadDim == 64 ? 2 : 1;
     static constexpr int kProbabilityColumns = kKeys / 2;
 
     static constexpr int kTmemScore = 0;
-    static constexpr int kTmemOutput = kTmemScore + kScoreBuffers * kScoreColumns;
+    static constexpr int kTmemOutput = kTmemScore + kScoreColumns;
     static constexpr int kTmemProbability = kTmemOutput + kQueryTiles * kHeadDim;
     static constexpr int kTmemUsed = kTmemProbability + kQueryTiles * kProbabilityColumns;
     static_assert(kTmemUsed <= kTmemColumns, "TMEM map exceeds the allocation");
@@ -47,8 +47,7 @@ struct PrefillTraits {
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
     static constexpr int kKvTileBytes = kKeys * kHeadDim * kElementBytes;
-    static constexpr int kFactorSlots = 2;  // a query tile: the next factor may be there before the last is read
-    static constexpr int kFactorBytes = kQueryTiles * kFactorSlots * kTileRows * 4;
+    static constexpr int kFactorBytes = kRows * 4;  // from O as accumulated to O as stored
 
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemKv = kSmemQuery + kQueryBytes;
@@ -64,8 +63,9 @@ struct PrefillTraits {
     static constexpr int kScoreEmpty = kScoreFull + kQueryTiles;
     static constexpr int kProbabilityFull = kScoreEmpty + kQueryTiles;
     static constexpr int kOutputFull = kProbabilityFull + kQueryTiles;
-    static constexpr int kFactorFull = kOutputFull + kQueryTiles;
-    static constexpr int kBarriers = kFactorFull + kQueryTiles * kFactorSlots;
+    static constexpr int kOutputEmpty = kOutputFull + kQueryTiles;
+    static constexpr int kFactorFull = kOutputEmpty + kQueryTiles;
+    static constexpr int kBarriers = kFactorFull + kQueryTiles;
 
     static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
     static constexpr int kSmemEnd = kSmemBarriers + kFmhaSm100PrefillControlBytes;

@@ -57,4 +57,11 @@ __device__ __forceinline__ float max_nan(float a, float b) {
     return d;
 }
 
+// x 2^n of 1 <= x < 2, where the low bits of `rounded` are n: the exponent gets n added. -127 makes it 0 of x = 1.
+__device__ __forceinline__ float scale_by_power(float x, float rounded) {
+    uint32_t bits;
+    asm("mad.lo.u32 %0, %1, 0x800000, %2;" : "=r"(bits) : "r"(__float_as_uint(rounded)), "r"(__float_as_uint(x)));
+    return __uint_as_float(bits);
+}
+
 }  // namespace fmha::ptx
