@@ -23,7 +23,6 @@ from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launc
 
 ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
-SM100_MULTIPROCESSORS: Final = 148  # of a B200
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
 SHORT_ROWS: Final = 64
 SHORT_TILES: Final = 32  # of rows, over the batch, at most

@@ -13,7 +13,6 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side import params
 from fmha.harness.kernel_side.choice import (
     ARCH,
-    SM100_MULTIPROCESSORS,
     Balance,
     combine_launch,
     ctas_per_sm,
@@ -21,6 +20,7 @@ from fmha.harness.kernel_side.choice import (
     partial_f16,
     walkers,
 )
+from fmha.harness.kernel_side.prefill import MULTIPROCESSORS as SM100_MULTIPROCESSORS
 from fmha.harness.kernel_side.variants import is_prefill, knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
-from fmha.harness.kernel_side import choice
+from fmha.harness.kernel_side import choice, prefill
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
@@ -139,6 +139,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
     narrow = by_head and configuration.packed not in ("q", "both")
     if by_rule is None:
         by_rule = choice.rows_of_cta(arch, configuration.planes, splits, windowed, short=not by_head, narrow=narrow)
+    if any(map(is_prefill, fitting)) and prefill.pays(configuration.planes, windowed):
+        by_rule = prefill.ROWS
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:

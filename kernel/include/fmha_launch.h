@@ -47,8 +47,7 @@ constexpr int32_t kFmhaSm100PrefillControlBytes = 256;
 constexpr FmhaLaunchShape fmha_sm100_prefill_shape(int32_t head_dim) {
     const int32_t rows = 256, keys = 128, stages = head_dim == 64 ? 8 : 4;
     return {rows, keys, stages, kFmhaSm100PrefillThreads,
-            kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 4 +
-                kFmhaSm100PrefillControlBytes};
+            kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 4 + kFmhaSm100PrefillControlBytes};
 }
 
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong

@@ -15,7 +15,7 @@ from fmha.harness.judge.oracle.inputs import Sparse
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
-from fmha.harness.kernel_side.variants import VARIANTS, kind_of
+from fmha.harness.kernel_side.variants import VARIANTS, is_prefill, kind_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
 from tests.builds import Artifacts, Builds
@@ -37,10 +37,16 @@ def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
 
 
-# What knows no windows and lists, and what has other rows: test_sm90.py.
-variants = each(v for v in VARIANTS if kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines))
+# What knows no windows and lists, and what has other rows: test_sm90.py, and for many rows test_prefill.py.
+variants = each(
+    v for v in VARIANTS if kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines) and not is_prefill(v)
+)
 # One of each head_dim, and the other path of P.
-some = each(v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")))
+some = each(
+    v
+    for v in VARIANTS
+    if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not is_prefill(v)
+)
 
 
 @pytest.fixture(scope="module")

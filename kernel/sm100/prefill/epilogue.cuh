@@ -1,5 +1,5 @@
-// Warps 8-11: the epilogue. Stores O of both query tiles while the next row tile begins. A thread has a row of A and one
-// of B.
+// Warps 8-11: the epilogue. Stores O of both query tiles while the next row tile begins. A thread has a row of A and
+// one of B.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include "common/ptx/shared.cuh"
 #include "common/row_output.cuh"
 #include "common/work.cuh"
-#include "sm100/prefill/order.cuh"
+#include "sm100/prefill/row_tiles.cuh"
 #include "sm100/prefill/shared.cuh"
 #include "sm100/ptx/tcgen05.cuh"
 

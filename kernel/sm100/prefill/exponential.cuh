@@ -14,9 +14,9 @@ constexpr int kGroupPairs = kGroupKeys / 2;
 constexpr int kPolynomialPairs = 3;  // of a group; the last ones
 constexpr int kUnitPairs = kGroupPairs - kPolynomialPairs;
 
-// 2^x of three pairs in steps that go between the ex2 of the others: x = n + r with an integer n and |r| <= 1/2, 2^r by a
-// polynomial, whose exponent then gets n added. The polynomial is 1 at 0 and has relative errors of at most 3.0e-6, zero
-// in the mean: with one of degree 3 they would be 1.8e-4, which LSE would show. An x below -127 becomes 0.
+// 2^x of three pairs in steps that go between the ex2 of the others: x = n + r with an integer n and |r| <= 1/2, 2^r by
+// a polynomial, whose exponent then gets n added. The polynomial is 1 at 0 and has relative errors of at most 3.0e-6,
+// zero in the mean: with one of degree 3 they would be 1.8e-4, which LSE would show. An x below -127 becomes 0.
 struct Polynomial {
     static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to an integer, in its low bits
     static constexpr int kSteps = 10;
@@ -37,8 +37,10 @@ struct Polynomial {
             case 2: rounded[i] = ptx::add_f32x2(x[i], ptx::pack_f32x2(kRound)); break;
             case 3: value[i] = ptx::sub_f32x2(rounded[i], ptx::pack_f32x2(kRound)); break;
             case 4: x[i] = ptx::sub_f32x2(x[i], value[i]); break;  // r
-            case 5: value[i] = ptx::fma_f32x2(x[i], ptx::pack_f32x2(0.00962985958904028f),
-                                              ptx::pack_f32x2(0.05591738969087601f)); break;
+            case 5:
+                value[i] =
+                    ptx::fma_f32x2(x[i], ptx::pack_f32x2(0.00962985958904028f), ptx::pack_f32x2(0.05591738969087601f));
+                break;
             case 6: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.24022895097732544f)); break;
             case 7: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(0.6931210160255432f)); break;
             case 8: value[i] = ptx::fma_f32x2(x[i], value[i], ptx::pack_f32x2(1.0f)); break;

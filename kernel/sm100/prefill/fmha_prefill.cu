@@ -36,7 +36,7 @@
 namespace fmha {
 
 constexpr int kEpilogueGroup = 2;  // of warpgroups: 0 and 1 are the softmax of A and of B
-constexpr int kMmaWarp = 12;  // and the next one
+constexpr int kMmaWarp = 12;       // and the next one
 constexpr int kTmaWarp = 14;
 
 // Registers of a thread, by warpgroup: together the SM's 65536.

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "sm100/load.cuh"
-#include "sm100/prefill/order.cuh"
+#include "sm100/prefill/row_tiles.cuh"
 #include "sm100/prefill/shared.cuh"
 
 namespace fmha {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void prefill_load_role(const FmhaParams& params, Pref
     const uint64_t policy = ptx::policy_evict_last();
     RowTiles<Traits> row_tiles;
     Work work;
-    int use = 0;          // of the ring, in RingOrder's order: K0, K1, V0, K2, V1, ..., V(n-1), and the next row tile's
+    int use = 0;  // of the ring, in RingOrder's order: K0, K1, V0, K2, V1, ..., V(n-1), and the next row tile's
     uint32_t queries = 0;  // that were loaded
 #pragma unroll 1
     while (row_tiles.next_with_keys(params, work)) {

@@ -10,7 +10,7 @@
 
 #include "common/ptx/mbarrier.cuh"
 #include "common/work.cuh"
-#include "sm100/prefill/order.cuh"
+#include "sm100/prefill/row_tiles.cuh"
 #include "sm100/prefill/shared.cuh"
 #include "sm100/ptx/tcgen05.cuh"
 #include "sm100/ptx/tcgen05_steps.cuh"
@@ -69,8 +69,8 @@ template <class Traits>
 __device__ __forceinline__ void score_step(PrefillShared<Traits> shared, uint32_t tmem, int tile, int number, int use) {
     const Turn<Traits::kStages> ring(use);
     ptx::mbarrier_wait(shared.kv_full(ring.slot), ring.parity);
-    // The buffer's last scores, of the other query tile, are in registers: for B those of this tile of keys, for A those
-    // of the one before.
+    // The buffer's last scores, of the other query tile, are in registers: for B those of this tile of keys, for A
+    // those of the one before.
     if (tile == 1 || number > 0) {
         ptx::mbarrier_wait(shared.score_empty(1 - tile), tile == 1 ? number & 1 : (number - 1) & 1);
     }

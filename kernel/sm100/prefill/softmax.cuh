@@ -1,5 +1,5 @@
-// Warps 0-3 and 4-7: the softmax of query tiles A and B, a row a thread. They leave P in TMEM, rescale O where a maximum
-// grew by more than the threshold, and leave the last factor of each row to the epilogue.
+// Warps 0-3 and 4-7: the softmax of query tiles A and B, a row a thread. They leave P in TMEM, rescale O where a
+// maximum grew by more than the threshold, and leave the last factor of each row to the epilogue.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #include "common/softmax.cuh"
 #include "common/work.cuh"
 #include "sm100/prefill/exponential.cuh"
-#include "sm100/prefill/order.cuh"
+#include "sm100/prefill/row_tiles.cuh"
 #include "sm100/prefill/shared.cuh"
 #include "sm100/ptx/tcgen05.cuh"
 

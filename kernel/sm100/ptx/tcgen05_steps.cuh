@@ -1,5 +1,5 @@
-// tcgen05.mma of four K steps, 64 elements of bf16, cta_group::1. Of each step the operands' places are given: the lower
-// words of shared-memory descriptors, whose upper words are one, or columns. Issued by one thread, asynchronous.
+// tcgen05.mma of four K steps, 64 elements of bf16, cta_group::1. Of each step the operands' places are given: the
+// lower words of shared-memory descriptors, whose upper words are one, or columns. Issued by one thread, asynchronous.
 #pragma once
 
 #include <stdint.h>
