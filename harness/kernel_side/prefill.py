@@ -54,11 +54,10 @@ class Pace:
         turns = len(tiles) * sizes.batch / MULTIPROCESSORS
         longest, shortest = of_each + max(tiles) * self.keys, of_each + min(tiles) * self.keys
         mean = (len(tiles) * of_each + sum(tiles) * self.keys) * sizes.batch / MULTIPROCESSORS
+        most = math.ceil(turns) * longest
         if windowed:
-            mean += (math.ceil(turns) - turns) * shortest + self.late * longest
-        else:
-            mean = math.ceil(turns) * longest
-        cycles = self.start + max(longest, mean)
+            most = min(most, mean + (math.ceil(turns) - turns) * shortest + self.late * longest)
+        cycles = self.start + max(longest, most)
         busy = sum(tiles) * sizes.batch * self.tensor / (MULTIPROCESSORS * cycles)
         return cycles * max(1.0, busy / FULL_CLOCK) ** (1 / 3)
 
