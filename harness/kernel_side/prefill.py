@@ -1,7 +1,7 @@
 """When sm_100a's kernel for many rows is the faster one: by sizes alone, from what each of the two takes.
 
 The cycles are those of the timing model on a B200, whose error docs/understand/blackwell.md tells: nobody has measured
-either kernel. `python -m tools.prefill_choice` models both over a grid of sizes and says how often this is right.
+either kernel. `python -m tools.prefill_choice` models both over a grid of sizes and says where this is wrong.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Pace:
         turns = len(tiles) * sizes.batch / MULTIPROCESSORS
         longest, shortest = of_each + max(tiles) * self.keys, of_each + min(tiles) * self.keys
         mean = (len(tiles) * of_each + sum(tiles) * self.keys) * sizes.batch / MULTIPROCESSORS
-        most = math.ceil(turns) * longest
+        most: float = math.ceil(turns) * longest
         if windowed:
             most = min(most, mean + (math.ceil(turns) - turns) * shortest + self.late * longest)
         cycles = self.start + max(longest, most)
         busy = sum(tiles) * sizes.batch * self.tensor / (MULTIPROCESSORS * cycles)
-        return cycles * max(1.0, busy / FULL_CLOCK) ** (1 / 3)
+        return cycles * math.cbrt(max(1.0, busy / FULL_CLOCK))
 
 
 SIX_WARPS: Final = {

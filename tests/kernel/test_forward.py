@@ -43,9 +43,7 @@ variants = each(
 )
 # One of each head_dim, and the other path of P.
 some = each(
-    v
-    for v in VARIANTS
-    if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not is_prefill(v)
+    v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not is_prefill(v)
 )
 
 
