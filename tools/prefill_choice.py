@@ -47,8 +47,10 @@ def main() -> None:
                 wrong = (said[1] < said[0]) != (guessed[1] < guessed[0])
                 name = f"{head_dim} {planes}x{t}x{s_k}{' causal' * causal}"
                 print(
-                    f"{name}: six warps {said[0]:.1f} us ({guessed[0]:.1f}), many rows {said[1]:.1f} us ({guessed[1]:.1f})"
-                    + f", the choice is {max(said) / min(said) - 1:.1%} slower" * wrong
+                    f"{name}: six warps {said[0]:.1f} us ({guessed[0]:.1f}), "
+                    f"many rows {said[1]:.1f} us ({guessed[1]:.1f})"
+                    + f", the choice is {max(said) / min(said) - 1:.1%} slower"
+                    * wrong
                 )
 
 

@@ -53,54 +53,53 @@ struct Polynomial {
         }
     }
 };
-static_assert(Polynomial::kSteps <= 2 * kUnitPairs, "a step behind each ex2");
+static_assert(Polynomial::kSteps == 2 * kUnitPairs && kPolynomialPairs == 3, "a step of each pair behind each ex2");
 
 // Probabilities 2^(q.k scale - anchor) of `Keys` keys, packed to bf16, and their sum in fp32, added to `sum`.
 template <int Keys>
 __device__ __forceinline__ void exponentiate(float* row, uint32_t (&packed)[Keys / 2], float scale_log2, float anchor,
                                              uint64_t (&sum)[2]) {
     const uint64_t scale = ptx::pack_f32x2(scale_log2), minus_anchor = ptx::pack_f32x2(-anchor);
-    const auto finish = [&](int pair) {
-        sum[pair % 2] = ptx::add_f32x2(sum[pair % 2], ptx::pack_f32x2(row[2 * pair], row[2 * pair + 1]));
-        packed[pair] = ptx::pack_bf16x2(row[2 * pair], row[2 * pair + 1]);
+    const auto exponent = [&](int key) {
+        return ptx::unpack_f32x2(ptx::fma_f32x2(ptx::pack_f32x2(row[key], row[key + 1]), scale, minus_anchor));
     };
+    const auto pack = [&](int pair) { packed[pair] = ptx::pack_bf16x2(row[2 * pair], row[2 * pair + 1]); };
+    const auto add = [&](int pair) {
+        sum[pair % 2] = ptx::add_f32x2(sum[pair % 2], ptx::pack_f32x2(row[2 * pair], row[2 * pair + 1]));
+    };
+    float2 x = exponent(0), next;
 #pragma unroll
     for (int first = 0; first < Keys; first += kGroupKeys) {
         Polynomial polynomial;
-        float2 x;
 #pragma unroll
         for (int k = 0; k < 2 * kUnitPairs; ++k) {
-            float* const key = row + first + k;
-            if (k == 0) {
-                x = ptx::unpack_f32x2(ptx::fma_f32x2(ptx::pack_f32x2(key[0], key[1]), scale, minus_anchor));
-            }
-            const float power = ptx::exp2(k % 2 == 0 ? x.x : x.y);
-            const auto step = [&](int i) {
-                if (i < kPolynomialPairs) {
-                    polynomial.step(k, i, row + first + 2 * (kUnitPairs + i), scale, minus_anchor);
-                }
-            };
             const int before = (first - kGroupKeys) / 2 + k;  // a pair of the group before, whose results are there
             const bool finishes = first > 0 && k < kGroupPairs;
+            const auto step = [&](int i) {
+                polynomial.step(k, i, row + first + 2 * (kUnitPairs + i), scale, minus_anchor);
+            };
+            row[first + k] = ptx::exp2(k % 2 == 0 ? x.x : x.y);
             step(0);
             if (finishes) {
-                packed[before] = ptx::pack_bf16x2(row[2 * before], row[2 * before + 1]);
+                pack(before);
             }
             step(1);
             if (finishes) {
-                sum[before % 2] =
-                    ptx::add_f32x2(sum[before % 2], ptx::pack_f32x2(row[2 * before], row[2 * before + 1]));
+                add(before);
             }
             step(2);
-            if (k % 2 == 1 && k + 1 < 2 * kUnitPairs) {
-                x = ptx::unpack_f32x2(ptx::fma_f32x2(ptx::pack_f32x2(key[1], key[2]), scale, minus_anchor));
+            const int after = k + 2 < 2 * kUnitPairs ? first + k + 2 : first + kGroupKeys;  // the unit's next pair
+            if (k % 2 == 0 && after < Keys) {
+                next = exponent(after);
+            } else if (k % 2 == 1) {
+                x = next;
             }
-            *key = power;
         }
     }
 #pragma unroll
     for (int pair = (Keys - kGroupKeys) / 2; pair < Keys / 2; ++pair) {
-        finish(pair);
+        pack(pair);
+        add(pair);
     }
 }
 

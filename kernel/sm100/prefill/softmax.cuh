@@ -55,7 +55,15 @@ __device__ __forceinline__ void mask_keys(const QueryRow<Traits>& query, int key
     if (key >= query.all_rows.first && key + Traits::kKeys <= query.all_rows.end) {
         return;
     }
-    mask_range(row, query.visible.first - key, query.visible.end - key);
+    if (query.visible.first > key) {
+        mask_range(row, query.visible.first - key, query.visible.end - key);
+        return;
+    }
+    const int end = query.visible.end - key;
+#pragma unroll
+    for (int i = 0; i < Traits::kKeys; ++i) {
+        row[i] = i < end ? row[i] : -kInfinity;
+    }
 }
 
 // O *= factor, each lane its own row. Loads and stores are warp-wide, so one row that grew takes its warp along.
