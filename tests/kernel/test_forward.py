@@ -239,9 +239,9 @@ def test_statistics_may_be_left_out(artifacts: Mapping[str, Path], variant: Vari
     np.testing.assert_array_equal(o, run(device, artifacts, variant, problem).o.ravel())
 
 
-def growing(head_dim: int, step: float) -> Problem:
+def growing(head_dim: int, step: float, t: int = 4) -> Problem:
     """Scores whose maximum grows by `step` (natural units) from one tile of 64 keys to the next."""
-    problem = make_problem(head_dim, 4, 512, heads=2, scale=1.0)
+    problem = make_problem(head_dim, t, 512, heads=2, scale=1.0)
     q, k = np.zeros_like(problem.inputs.q), np.zeros_like(problem.inputs.k)
     q[..., 0] = 0x3F80  # 1.0
     levels = np.repeat(np.arange(8, dtype=np.float32) * np.float32(step), 64)
