@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from fmha.emulator.explore import schedules_of
-from fmha.harness.contract.protocol import BuildResult, Configuration, Variant
+from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.kernel_side import launch, params
 from fmha.harness.kernel_side.variants import VARIANTS, is_prefill, variant_for
 from fmha.harness.worker.devices.emulator import EmulatorDevice
+from tests.builds import Artifacts, Builds
 from tests.kernel.rig import Problem, errors, make_problem, run, unwritten
 from tests.kernel.test_forward import check, growing, poisoned
 
@@ -27,8 +28,8 @@ HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def artifacts(builds: Mapping[str, BuildResult]) -> dict[str, Path]:
-    return {name: Path(build.ptx) for name, build in builds.items()}
+def artifacts(builds: Builds) -> Mapping[str, Path]:
+    return Artifacts(builds)
 
 
 @pytest.fixture
