@@ -20,7 +20,8 @@ from fmha.harness.kernel_side.choice import (
     partial_f16,
     walkers,
 )
-from fmha.harness.kernel_side.variants import knows_heads, rows_define, walks
+from fmha.harness.kernel_side.prefill import MULTIPROCESSORS as SM100_MULTIPROCESSORS
+from fmha.harness.kernel_side.variants import is_prefill, knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
@@ -180,6 +181,8 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     planes = call.planes
     shape = replace(variant.shape, rows=tile_rows(variant, call))
     row_tiles = params.query_blocks(shape, call.t, planes.heads, call.topk)
+    if is_prefill(variant):
+        return min(row_tiles * planes.batch, SM100_MULTIPROCESSORS), 1, 1
     return row_tiles, call.splits, planes.batch
 
 
@@ -196,6 +199,8 @@ def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
     A launch that fills them without is not split. Depends on sizes alone, not on lengths or indices, which are on the
     device: equal shapes give equal bits.
     """
+    if not variant.combine:
+        return 1
     shape, call = variant.shape, call.planes
     ctas = params.query_blocks(shape, call.t, call.heads, call.topk) * call.batch
     dense = call.s_k

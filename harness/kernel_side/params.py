@@ -15,10 +15,12 @@ from typing import Any, Final
 from fmha.harness.contract.protocol import LaunchShape, PPath
 
 SM100_THREADS: Final = 192
+SM100_PREFILL_THREADS: Final = 512
 COMBINE_THREADS: Final = 128
 COMBINE_ROWS: Final = 4  # a warp each
 SHARED_ALIGNMENT: Final = 1024
 SHARED_CONTROL_BYTES: Final = 128
+PREFILL_CONTROL_BYTES: Final = 256
 
 TENSOR_MAP_BYTES: Final = 128
 PARAMS_BYTES: Final = 896  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
@@ -190,6 +192,13 @@ SM100_FEW_ROWS: Final = ((64, 64), (64, 32), (128, 64), (128, 32), (256, 64))
 def sm100_ctas_per_sm(head_dim: int, asked: int) -> int:
     """fmha_sm100_ctas_per_sm of fmha_launch.h."""
     return 2 if head_dim == 64 and asked else 1
+
+
+def sm100_prefill_shape(head_dim: int) -> LaunchShape:
+    """fmha_sm100_prefill_shape of fmha_launch.h."""
+    rows, keys, stages = 256, 128, 8 if head_dim == 64 else 4
+    shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 4 + PREFILL_CONTROL_BYTES
+    return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
-from fmha.harness.kernel_side import choice
+from fmha.harness.kernel_side import choice, prefill
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
     SM90_SHAPES,
     SM100_FEW_ROWS,
     sm90_shape,
+    sm100_prefill_shape,
     sm100_shape,
 )
+
+_PREFILL = "kernel/sm100/prefill/fmha_prefill.cu"
 
 # The shapes of sm_90a whose CTAs walk from row tile to row tile, or of which one divides head_dim.
 _DENSE = tuple(made for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS or SM90_SHAPES[made].dense_overlap)
@@ -37,6 +40,20 @@ def _sm100(head_dim: int, p_path: PPath, rows: int = 0) -> Variant:
             ("FMHA_ENTRY", entry),
         ),
         combine="fmha_combine",
+    )
+
+
+def _sm100_prefill(head_dim: int) -> Variant:
+    entry = f"fmha_prefill_sm100_hd{head_dim}"
+    return Variant(
+        name=f"sm100_hd{head_dim}_prefill",
+        arch="sm_100a",
+        source=_PREFILL,
+        entry=entry,
+        head_dim=head_dim,
+        p_path="tmem",
+        shape=sm100_prefill_shape(head_dim),
+        defines=(("FMHA_HEAD_DIM", str(head_dim)), ("FMHA_ENTRY", entry)),
     )
 
 
@@ -81,6 +98,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
     *(_sm100(head_dim, "smem", rows) for head_dim, rows in SM100_FEW_ROWS),
+    *(_sm100_prefill(head_dim) for head_dim in (64, 128)),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
     *(sm90_variant(*made, "dense", by_head=True) for made in _DENSE),
@@ -112,6 +130,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         for variant in variants
         if configuration.p_path in ("auto", variant.p_path)
         and (knows_heads(variant), knows_pages(variant), knows_lengths(variant)) == (by_head, paged, False)
+        and not (is_prefill(variant) and _prefill_lacks(configuration))
     ]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
@@ -126,6 +145,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         by_rule = 0  # a path of P is asked for, and there are several for a head_dim's own rows alone
     elif by_rule is None:
         by_rule = choice.rows_of_cta(arch, configuration.planes, splits, windowed, short=not by_head, narrow=narrow)
+        if not by_rule and any(map(is_prefill, fitting)) and prefill.pays(configuration.planes, windowed):
+            by_rule = prefill.ROWS
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
@@ -168,6 +189,17 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule
         of = f"with {rows} rows a CTA " if rows else f"of {own} rows a plane " if balanced else ""
         return f"no kernel for head_dim {configuration.head_dim} {of}orders its work by lengths on {choice.ARCH} yet"
     return next((variant for variant in right if rows_define(variant) == rows), right[0])
+
+
+def is_prefill(variant: Variant) -> bool:
+    """Whether it is the kernel for many rows, whose CTAs go through row tiles by themselves."""
+    return variant.source == _PREFILL
+
+
+def _prefill_lacks(configuration: Configuration) -> bool:
+    """Whether it asks for something that the kernel for many rows does not know."""
+    of = configuration
+    return bool(of.topk or of.page_size) or of.splits > 1 or of.kv == "shared"
 
 
 def kind_of(variant: Variant) -> str:

@@ -49,6 +49,17 @@ constexpr int32_t fmha_sm100_ctas_per_sm(int32_t head_dim, int32_t asked) {
     return head_dim == 64 && asked > 0 ? 2 : 1;
 }
 
+constexpr int32_t kFmhaSm100PrefillThreads = 512;  // four warpgroups: kernel/sm100/prefill/fmha_prefill.cu
+constexpr int32_t kFmhaSm100PrefillControlBytes = 256;
+
+// The kernel for many rows, at head_dim 64 and 128: Q, the ring, a factor for each of 256 rows, and the control words.
+// CTAs go through row tiles, by kernel/sm100/prefill/order.cuh; grid (CTAs, 1, 1), no more than there are row tiles.
+constexpr FmhaLaunchShape fmha_sm100_prefill_shape(int32_t head_dim) {
+    const int32_t rows = 256, keys = 128, stages = head_dim == 64 ? 8 : 4;
+    return {rows, keys, stages, kFmhaSm100PrefillThreads,
+            kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 4 + kFmhaSm100PrefillControlBytes};
+}
+
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong
 // to. With one (topk > 0) every row of a CTA belongs to one query, whose index list it gathers.
 constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t heads, int32_t topk) {

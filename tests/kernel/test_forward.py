@@ -15,7 +15,7 @@ from fmha.harness.judge.oracle.inputs import Sparse
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
-from fmha.harness.kernel_side.variants import VARIANTS, kind_of
+from fmha.harness.kernel_side.variants import VARIANTS, is_prefill, kind_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
 from tests.builds import Artifacts, Builds
@@ -37,12 +37,16 @@ def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
 
 
-# What knows no windows and lists, and what of sm_90a has other rows: test_sm90.py.
+# What knows no windows and lists, and what of sm_90a has other rows: test_sm90.py; for many rows: test_prefill.py.
 variants = each(
-    v for v in VARIANTS if v.arch == "sm_100a" or (kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines))
+    v
+    for v in VARIANTS
+    if not is_prefill(v) and (v.arch == "sm_100a" or (kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines)))
 )
 # One of each head_dim, and the other path of P.
-some = each(v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")))
+some = each(
+    v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not is_prefill(v)
+)
 
 
 @pytest.fixture(scope="module")
@@ -237,9 +241,9 @@ def test_statistics_may_be_left_out(artifacts: Mapping[str, Path], variant: Vari
     np.testing.assert_array_equal(o, run(device, artifacts, variant, problem).o.ravel())
 
 
-def growing(head_dim: int, step: float) -> Problem:
+def growing(head_dim: int, step: float, t: int = 4) -> Problem:
     """Scores whose maximum grows by `step` (natural units) from one tile of 64 keys to the next."""
-    problem = make_problem(head_dim, 4, 512, heads=2, scale=1.0)
+    problem = make_problem(head_dim, t, 512, heads=2, scale=1.0)
     q, k = np.zeros_like(problem.inputs.q), np.zeros_like(problem.inputs.k)
     q[..., 0] = 0x3F80  # 1.0
     levels = np.repeat(np.arange(8, dtype=np.float32) * np.float32(step), 64)

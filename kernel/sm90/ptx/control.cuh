@@ -1,22 +1,12 @@
-// Register budgets, named barriers, copies through shared memory.
+// Named barriers, copies through shared memory.
 #pragma once
 
 #include <stdint.h>
 
 #include "common/ptx/grid.cuh"
+#include "common/ptx/registers.cuh"
 
 namespace fmha::ptx {
-
-// By every warp of a warpgroup. The kernel's launch bound sets what each thread starts with.
-template <int Registers>
-__device__ __forceinline__ void keep_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-template <int Registers>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
 
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");

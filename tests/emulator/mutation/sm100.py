@@ -1,7 +1,8 @@
 """How the mutation tool runs our forward kernels: the module's entry says which variant it is.
 
 Three problems each: separate K and V in enough tiles for every ring and buffer to come round twice, with logits so
-large that O is rescaled; a window and a gathered index list, again with separate K and V; the same with K = V.
+large that O is rescaled; a window and a gathered index list, again with separate K and V; the same with K = V. Two of
+the kernel for many rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
 from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.reference import Reference, reference
-from fmha.harness.kernel_side.variants import VARIANTS
+from fmha.harness.kernel_side.variants import VARIANTS, is_prefill
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.run import run_attention
 
@@ -26,6 +27,11 @@ MAX_LSE_ERROR = 1e-3  # logits are in the hundreds
 
 def configurations(variant: Variant) -> tuple[Configuration, ...]:
     head_dim, keys = variant.head_dim, variant.shape.keys
+    if is_prefill(variant):  # it knows no lists and no K = V; the second has more row tiles than CTAs
+        return (
+            Configuration(head_dim, t=300, s_k=5 * keys - 12, mask="causal", data="extreme"),
+            Configuration(head_dim, t=3, s_k=keys + 20, batch=160, mask="window", window=keys, kv_lens="ragged"),
+        )
     return (
         Configuration(head_dim, t=128, s_k=5 * keys - 12, mask="causal", data="extreme"),
         Configuration(

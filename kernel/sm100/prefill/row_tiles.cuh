@@ -1,0 +1,42 @@
+// A CTA's row tiles, one after the other: each role goes through them by itself.
+#pragma once
+
+#include <stdint.h>
+
+#include "common/work.cuh"
+#include "sm100/prefill/order.cuh"
+
+namespace fmha {
+
+// Goes through a CTA's row tiles that have rows of their own: with packed queries some are behind the last query of
+// their entry.
+template <class Traits>
+struct RowTiles {
+    int32_t turn = 0;
+
+    __device__ bool next(const FmhaParams& params, Work& work) {
+        for (;;) {
+            const RowTile tile = row_tile(params, Traits::kRows, gridDim.x, blockIdx.x, turn);
+            if (tile.block < 0) {
+                return false;
+            }
+            turn += 1;
+            work = make_work(params, Traits::kRows, Traits::kKeys, tile.block, 0, tile.plane);
+            if (work.rows > 0) {
+                return true;
+            }
+        }
+    }
+
+    // The same of row tiles that see a key: others are neither loaded nor multiplied.
+    __device__ bool next_with_keys(const FmhaParams& params, Work& work) {
+        do {
+            if (!next(params, work)) {
+                return false;
+            }
+        } while (work.tiles == 0);
+        return true;
+    }
+};
+
+}  // namespace fmha

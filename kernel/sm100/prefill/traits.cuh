@@ -1,0 +1,99 @@
+// What a head_dim decides of the prefill kernel: tile shapes, the TMEM column map, the shared-memory map, the barriers.
+//
+// Plain C++17: a host compiler reads it too.
+#pragma once
+
+#include <stdint.h>
+
+#include "fmha_launch.h"
+#include "sm100/descriptors.cuh"
+
+namespace fmha {
+
+template <int HeadDim>
+struct PrefillTraits {
+    static_assert(HeadDim == 64 || HeadDim == 128);
+
+    static constexpr FmhaLaunchShape kShape = fmha_sm100_prefill_shape(HeadDim);
+    static constexpr int kHeadDim = HeadDim;
+    static constexpr int kQueryTiles = 2;  // in flight: A and B
+    static constexpr int kTileRows = 128;  // of one: M of both products, a row a lane
+    static constexpr int kRows = kShape.rows;
+    static constexpr int kKeys = kShape.keys;
+    static constexpr int kStages = kShape.stages;
+    static_assert(kRows == kQueryTiles * kTileRows);
+
+    static constexpr int kElementBytes = 2;  // bf16
+    static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
+    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
+    static constexpr int kChunkElements = 64;
+    static constexpr int kChunkRowBytes = 128;
+    static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
+    static constexpr int kHeadChunks = kHeadDim / kChunkElements;
+
+    // ---- TMEM, in columns of 32 bits; P packs two bf16 keys a column. There is one buffer of S, which A and B have in
+    // turn: while the scores of one are read, the output of the other is multiplied. So their softmaxes never begin
+    // together, and P, apart from S, orders nothing beyond itself. ----
+    static constexpr int kTmemColumns = 512;
+    static constexpr int kScoreColumns = kKeys;
+    static constexpr int kProbabilityColumns = kKeys / 2;
+
+    static constexpr int kTmemScore = 0;
+    static constexpr int kTmemOutput = kTmemScore + kScoreColumns;
+    static constexpr int kTmemProbability = kTmemOutput + kQueryTiles * kHeadDim;
+    static constexpr int kTmemUsed = kTmemProbability + kQueryTiles * kProbabilityColumns;
+    static_assert(kTmemUsed <= kTmemColumns, "TMEM map exceeds the allocation");
+
+    // ---- Shared memory, in bytes from the aligned base. ----
+    static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
+    static constexpr int kKvTileBytes = kKeys * kHeadDim * kElementBytes;
+    static constexpr int kFactorBytes = kRows * 4;  // from O as accumulated to O as stored
+
+    static constexpr int kSmemQuery = 0;
+    static constexpr int kSmemKv = kSmemQuery + kQueryBytes;
+    static constexpr int kSmemFactor = kSmemKv + kStages * kKvTileBytes;
+    static constexpr int kSmemBarriers = kSmemFactor + kFactorBytes;
+
+    // ---- mbarriers, 8 bytes each; an array is consecutive barriers. ----
+    static constexpr int kQueryFull = 0;
+    static constexpr int kQueryEmpty = kQueryFull + 1;
+    static constexpr int kKvFull = kQueryEmpty + 1;
+    static constexpr int kKvEmpty = kKvFull + kStages;
+    static constexpr int kScoreFull = kKvEmpty + kStages;
+    static constexpr int kScoreEmpty = kScoreFull + kQueryTiles;
+    static constexpr int kProbabilityFull = kScoreEmpty + kQueryTiles;
+    static constexpr int kOutputFull = kProbabilityFull + kQueryTiles;
+    static constexpr int kOutputEmpty = kOutputFull + kQueryTiles;
+    static constexpr int kFactorFull = kOutputEmpty + kQueryTiles;
+    static constexpr int kBarriers = kFactorFull + kQueryTiles;
+
+    static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
+    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSm100PrefillControlBytes;
+    static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
+
+    static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
+    static_assert(kDynamicSharedBytes == kShape.shared_bytes, "fmha_launch.h says another size");
+    static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
+
+    // ---- Operands, 128-byte swizzle: as FmhaTraits has them. A chunk of Q holds the rows of both query tiles. ----
+    static constexpr int kKMajorStrideBytes = 1024;
+    static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
+    static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;
+    static constexpr int kQueryTileBytes = kTileRows * kChunkRowBytes;  // from A's rows of a chunk to B's
+    static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;
+    static constexpr int kMnMajorStrideBytes = 1024;
+    static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
+    static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
+
+    static constexpr uint32_t kScoreInstruction = instruction_descriptor(
+        kTileRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
+    static constexpr uint32_t kOutputInstruction = instruction_descriptor(
+        kTileRows, kHeadDim, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
+
+    // Where K step `k` of a K-major operand of `chunk_bytes` chunks starts.
+    FMHA_HOST_DEVICE static constexpr int k_major_step(int k, int chunk_bytes) {
+        return k / kStepsPerChunk * chunk_bytes + k % kStepsPerChunk * kKMajorStepBytes;
+    }
+};
+
+}  // namespace fmha
