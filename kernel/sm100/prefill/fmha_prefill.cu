@@ -64,6 +64,7 @@ __device__ __forceinline__ void prefill(const FmhaParams& params, uint32_t share
     constexpr uint32_t kAlignment = kFmhaSharedAlignment;
     const PrefillShared<Traits> shared{{(shared_base + kAlignment - 1) & ~(kAlignment - 1)}};
     const int warp = threadIdx.x / 32, group = warp / 4;
+    ptx::launch_dependents();
 
     if (warp == kMmaWarp) {
         ptx::tmem_alloc(shared.tmem_address(), Traits::kTmemColumns);
@@ -78,6 +79,7 @@ __device__ __forceinline__ void prefill(const FmhaParams& params, uint32_t share
     // Publishes the barriers and the TMEM address to every warp. Allocation is synchronous, so no tcgen05 fence is due.
     __syncthreads();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
+    ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
 
     if (group < kEpilogueGroup) {
         ptx::take_registers<kSoftmaxRegisters>();

@@ -17,7 +17,7 @@ __device__ __forceinline__ void load_use(const Work& work, int outer, const Fmha
     ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);  // the first time round it counts as empty
     if (ptx::elect_one()) {
         ptx::mbarrier_arrive_expect_tx(shared.kv_full(turn.slot), Traits::kKvTileBytes);
-        load_dense<Traits, ByHead>(work, outer, map, shared.kv(turn.slot), shared.kv_full(turn.slot), key, policy);
+        load_dense<Traits, ByHead>(work, outer, map, shared.kv(turn.slot), shared.kv_full(turn.slot), key, 0, policy);
     }
     __syncwarp();
 }

@@ -30,6 +30,7 @@ struct PrefillTraits {
     static constexpr int kChunkRowBytes = 128;
     static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
+    static constexpr int kPartChunks = kHeadChunks;
 
     // ---- TMEM, in columns of 32 bits; P packs two bf16 keys a column. There is one buffer of S, which A and B have in
     // turn: while the scores of one are read, the output of the other is multiplied. So their softmaxes never begin
@@ -47,7 +48,8 @@ struct PrefillTraits {
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
     static constexpr int kKvTileBytes = kKeys * kHeadDim * kElementBytes;
-    static constexpr int kFactorBytes = kRows * 4;  // from O as accumulated to O as stored
+    static constexpr int kPartBytes = kKvTileBytes;  // of a slot of the ring, which holds a whole tile here
+    static constexpr int kFactorBytes = kRows * 4;   // from O as accumulated to O as stored
 
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemKv = kSmemQuery + kQueryBytes;
