@@ -49,7 +49,7 @@ def test_there_is_a_pace_for_each_variant() -> None:
         ({"p_path": "tmem"}, 4, "sm100_hd64_ptmem"),
         ({"rows": 64}, 4, "sm100_hd64_rows64"),
         ({"topk": 65, "s_sparse": 130}, 1, "sm100_hd64_ptmem"),
-        ({"t": 4096, "s_k": 4096, "heads": 16, "batch": 4}, 1, "sm100_hd64_ptmem"),
+        ({"t": 4096, "s_k": 4096, "heads": 16, "batch": 4}, 1, "sm100_hd64_prefill"),
         ({"head_dim": 512}, 8, "sm100_hd512_psmem"),
         ({"head_dim": 512, "rows": 64}, 8, "sm100_hd512_psmem"),
     ],
