@@ -106,12 +106,12 @@ def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
 
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
-    """A combine kernel's time."""
+    """A combine kernel's time: a thread's loads wait for each other, so that what L2 takes comes on top."""
     turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight))
     filled = merge.ctas(shape.head_dim, shape.rows, shape.planes) / (gpu.multiprocessors * merge.ctas_per_sm)
     one = merge.around + turns * merge.turn
     waves = one + merge.wave * min(filled, 1.0) + (math.ceil(filled) - 1) * (one + merge.wave)
-    return max(waves, splits * shape.planes * shape.rows * shape.head_dim * 4 / gpu.cache)
+    return waves + splits * shape.planes * shape.rows * shape.head_dim * 4 / gpu.cache
 
 
 def merge_of(gpu: Gpu, shape: Shape, splits: int) -> Merge:
