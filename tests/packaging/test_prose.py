@@ -33,12 +33,10 @@ GUIDES = sorted(
 UNREVISED: frozenset[str] = frozenset(
     {
         "docs/understand/architecture.md",
-        "docs/understand/blackwell.md",
         "docs/understand/kernel.md",
         "docs/understand/kubernetes.md",
         "docs/understand/recipes.md",
         "docs/understand/remote-runs.md",
-        "docs/understand/timing.md",
         "docs/use/see.md",
     }
 )
