@@ -100,7 +100,7 @@ def _run(
 ) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
 
-    times = modelled.measured(record) if record else {}
+    times = modelled.measured(record, partial(print, file=sys.stderr)) if record else {}
     if not (words.words or times or suite):
         raise UserError("nothing is named", next_step="name a configuration, or give --suite or --measured")
     if gpu is not None:

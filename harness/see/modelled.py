@@ -187,10 +187,14 @@ def only(time: CallTime, which: str | None) -> CallTime:
     return of_timings(time.architecture.name, [one])
 
 
-def measured(path: Path) -> dict[str, float]:
-    """Microseconds by configuration, of a record of `fmha bench --peer`; UserError for another file."""
+def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+    """Microseconds by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed
+    sequences and of heads beside one another are left out, and said to be: the model draws neither."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        every = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        rows = [row for row in every if not (row.get("lengths") or row.get("by_token"))]
+        if len(rows) < len(every):
+            say(f"{len(every) - len(rows)} rows left out: the timing model draws no packed sequences or other layouts")
         return {configuration_of(row).id: float(row["results"]["ours"]["median_us"]) for row in rows}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError("this is no record of `fmha bench --peer`", where=str(path)) from error

@@ -141,6 +141,11 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5}}}]}))
     assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": 7.5}
     assert modelled.configuration_of(shape | {"head_dim": 512, "shared_kv": True}).kv == "shared"
+    rows = [row | {"results": {"ours": {"median_us": 7.5}}} for row in (shape, shape | {"lengths": [8, 2]})]
+    record.write_text(json.dumps({"rows": [*rows, rows[0] | {"by_token": True, "batch": 5}]}))
+    said: list[str] = []
+    assert len(modelled.measured(record, said.append)) == 1
+    assert said == ["2 rows left out: the timing model draws no packed sequences or other layouts"]
     record.write_text("{}")
     with pytest.raises(UserError, match="no record of"):
         modelled.measured(record)
