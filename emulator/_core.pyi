@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 OPS: dict[str, int]
@@ -50,6 +50,7 @@ class Recorder:
         from_hbm: float,
         waits: float,
         traced: bool,
+        ranks: Sequence[int] = ...,
     ) -> dict[str, Any]: ...
 
 class Machine:

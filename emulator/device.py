@@ -122,17 +122,18 @@ class Module:
     def __init__(self, parsed: ParsedModule) -> None:
         self.parsed = parsed
         self.entries = {name: _entry(f) for name, f in parsed.entries.items() if f.defined}
-        self._decoded: dict[tuple[str, tuple[tuple[str, int], ...]], Decoded] = {}
+        self._decoded: dict[tuple[object, ...], Decoded] = {}
 
     @property
     def target(self) -> str:
         return self.parsed.target
 
-    def decode(self, entry: str, symbols: Mapping[str, int]) -> Decoded:
-        """The program of an entry whose module's variables lie at `symbols`; PtxError for what is not modelled."""
-        key = (entry, tuple(sorted(symbols.items())))
+    def decode(self, entry: str, symbols: Mapping[str, int], shared: bool = True) -> Decoded:
+        """The program of an entry whose module's variables lie at `symbols`; PtxError for what is not modelled. Its
+        registers share places, or do not, so that its instructions can be ordered anew."""
+        key = (entry, shared, *sorted(symbols.items()))
         if key not in self._decoded:
-            self._decoded[key] = decode_entry(self.parsed, entry, symbols)
+            self._decoded[key] = decode_entry(self.parsed, entry, symbols, shared)
         return self._decoded[key]
 
 
@@ -196,7 +197,8 @@ class Device:
     side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
     executed, for `coverage`. `timing` names the GPU, one of timing.architecture's NAMES, whose time is modelled
     (docs/understand/timing.md): then reports have a `timing`. `sampled` True runs only the clusters that the model
-    looks at: the rest of the outputs is not written. `multiprocessors` says how many CTAs are resident at a time.
+    looks at: the rest of the outputs is not written. `reordered` is for a timing that is given ranks. `multiprocessors`
+    says how many CTAs are resident at a time.
     """
 
     def __init__(
@@ -215,6 +217,7 @@ class Device:
         multiprocessors: int = 148,
         depth: int = 3,
         steps: int = 1000,
+        reordered: bool = False,
     ) -> None:
         known = (*SCHEDULES, *_SEARCHING)
         if schedule not in known:
@@ -251,6 +254,7 @@ class Device:
             raise ValueError("sampled is for a device with timing")
         self._architecture = None if timing is None else architecture(timing)
         self._sampled = sampled
+        self._reordered = reordered
         self._sizes: dict[int, int] = {}  # of allocations, by their addresses
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
         self._buffers: dict[int, Buffer] = {}  # by address
@@ -574,7 +578,7 @@ class Device:
         return self._workspace.address
 
     def _decode(self, module: Module, entry: str) -> Decoded:
-        return module.decode(entry, self._placed(module))
+        return module.decode(entry, self._placed(module), shared=not self._reordered)
 
     def _placed(self, module: Module) -> dict[str, int]:
         if module not in self._symbols:

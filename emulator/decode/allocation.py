@@ -156,9 +156,10 @@ class Place:
     last: int
 
 
-def allocate(builder: Builder, start: Mapping[int, int]) -> tuple[dict[str, Place], int]:
+def allocate(builder: Builder, start: Mapping[int, int], shared: bool = True) -> tuple[dict[str, Place], int]:
     """Renumbers the units of the builder's records and constants, and says where registers have come to lie, by name,
-    and how many units are live at once, predicates and constants left out. `start`: the pc of each body index."""
+    and how many units are live at once, predicates and constants left out. `start`: the pc of each body index. Not
+    `shared`: each register has a unit of its own, so that no instruction depends on another for a place alone."""
     fixed = builder.const_units()
     place: dict[int, int] = {}
     units = 0
@@ -176,7 +177,8 @@ def allocate(builder: Builder, start: Mapping[int, int]) -> tuple[dict[str, Plac
         # An instruction's results never share with its sources.
         while busy and busy[0][0] < begin:
             _, at, width = heappop(busy)
-            free.setdefault(width, []).append(at)
+            if shared:
+                free.setdefault(width, []).append(at)
             live -= 0 if width == 1 else units_of(width)
         width = builder.width(unit)
         if free.get(width):

@@ -228,16 +228,17 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
-def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -> Decoded:
-    """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables.
+def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], shared: bool = True) -> Decoded:
+    """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables. `shared`:
+    registers share places, as `allocate` has it.
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
     with uncollected():
-        return _decode_entry(module, name, device_symbols)
+        return _decode_entry(module, name, device_symbols, shared)
 
 
-def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -> Decoded:
+def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], shared: bool) -> Decoded:
     module = device_runtime.with_runtime(module)
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)
@@ -259,7 +260,7 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) 
         sources.append(end)
     _mark_validated_loads(builder.emitted)
     arrays = mark_arrays(builder, _extents(module, function, symbols))
-    registers, live = allocate(builder, start)
+    registers, live = allocate(builder, start, shared)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
         insts,

@@ -114,6 +114,7 @@ class Timing:
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
         self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
         self.sources = sources  # by pc
+        self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
         self._recorder = recorder
         self._program = program
         clusters = recorder.clusters
@@ -206,6 +207,7 @@ class Timing:
             from_hbm=share.from_hbm,
             waits=share.waits,
             traced=traced,
+            ranks=self.ranks,
         )
         busy = {name: cycles / raw["sms"] for name, cycles in raw["busy"].items()}
         return Replayed(

@@ -136,11 +136,15 @@ class Timeline:
         whole = sum(total.values())
         return {what: took / whole for what, took in sorted(total.items(), key=lambda item: -item[1])}
 
-    def document(self, clock_mhz: float, sources: Sequence[Instruction]) -> str:
+    def document(
+        self, clock_mhz: float, sources: Sequence[Instruction], sass: Mapping[int, Sequence[str]] | None = None
+    ) -> str:
         """A file for trace viewers, in the Trace Event Format."""
-        return json.dumps({"traceEvents": self.events(clock_mhz, sources), "displayTimeUnit": "ns"})
+        return json.dumps({"traceEvents": self.events(clock_mhz, sources, sass), "displayTimeUnit": "ns"})
 
-    def events(self, clock_mhz: float, sources: Sequence[Instruction]) -> list[dict[str, Any]]:
+    def events(
+        self, clock_mhz: float, sources: Sequence[Instruction], sass: Mapping[int, Sequence[str]] | None = None
+    ) -> list[dict[str, Any]]:
         """As Perfetto and chrome://tracing read them: a process a CTA, a thread a warp, what works beside the warps as
         asynchronous events, the critical path a process of its own. Microseconds, in whole nanoseconds: Perfetto rounds
         to them, and drops a span that then begins before the end of the one ahead of it.
@@ -158,6 +162,8 @@ class Timeline:
         def place(pc: int) -> dict[str, Any]:
             source = sources[pc]
             said: dict[str, Any] = {"ptx": f"line {source.line}: {source.text}"}
+            if sass is not None and source.line in sass:
+                said["sass"] = "; ".join(sass[source.line])
             if source.location is not None:
                 said["cuda"] = f"{source.location.file}:{source.location.line}"
             return said

@@ -73,6 +73,9 @@ def suites(given: list[str] | None) -> str | None:
     return ",".join(names) or None
 
 
+ORDER = "In which warps execute: the PTX's, or ptxas's, which takes nvdisasm (ptx, sass)."
+
+
 def archive_folder(results: Path | None) -> Path:
     """The folder that --results names, else results/ of this checkout, or of this folder where there is none."""
     return results if results is not None else home_of(Path.cwd()) / "results"

@@ -13,7 +13,7 @@ import typer
 
 from fmha.harness.cli.dashes import DASHES
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which
-from fmha.harness.cli.options import Filters, Json, Results, Suites, archive_folder, suites
+from fmha.harness.cli.options import ORDER, Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.config import load
 from fmha.harness.cpp_names import short
@@ -22,6 +22,7 @@ from fmha.harness.judge.configuration import parse_id
 from fmha.harness.stages.preflight import git_facts, project_of
 
 if TYPE_CHECKING:
+    from fmha.harness.see.call_time import Order
     from fmha.harness.see.modelled import Row
     from fmha.harness.see.picture import Point
 
@@ -63,14 +64,17 @@ def command(
     results: Results = None,
     free: Annotated[bool, typer.Option("--free", help="Also what a call gains if one thing cost nothing.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
+    order: Annotated[str, typer.Option(help=ORDER)] = "ptx",
     json: Json = False,
 ) -> None:
     chosen = suites(suite)
     if chosen and (kernel or measured):
         raise UserError("--suite: names what is modelled, as KERNEL and --measured do", next_step="use one")
+    if keep and order != "ptx":
+        raise UserError("--archive: trends are of times in the PTX's order", next_step="leave --order out")
     words = _Words(tuple(kernel or ()), launch, arch, context.meta[DASHES])
     kept = archive_folder(results) if keep else None
-    context.obj.action = partial(_run, words, gpu, measured, chosen, tuple(filters or ()), kept, free, svg, json)
+    context.obj.action = partial(_run, words, gpu, measured, chosen, tuple(filters or ()), kept, free, svg, order, json)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def _run(
     kept: Path | None,
     free: bool,
     svg: Path | None,
+    order: str,
     json: bool,
 ) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
@@ -105,6 +110,7 @@ def _run(
         raise UserError("nothing is named", next_step="name a configuration, or give --suite or --measured")
     if gpu is not None:
         modelled.known_gpu(gpu)
+    known = modelled.known_order(order)
     commit = _clean_commit() if kept else ""
     names = words.names() or [(name,) for name in times]
     if suite:
@@ -113,7 +119,7 @@ def _run(
         names = [(item.id,) for item in items]
         for reason, count in left_out.items():
             print(f"{count} left out: {reason}", file=sys.stderr)
-    rows = _rows(words, names, gpu, times, free)
+    rows = _rows(words, names, gpu, times, known, free)
     gpu = gpu or rows[0].gpu
     if kept:
         from fmha.harness.trends import modelled as trends
@@ -140,7 +146,7 @@ def _run(
 
 
 def _rows(
-    words: _Words, names: list[tuple[str, ...]], gpu: str | None, times: Mapping[str, float], free: bool
+    words: _Words, names: list[tuple[str, ...]], gpu: str | None, times: Mapping[str, float], order: Order, free: bool
 ) -> list[Row]:
     """In the order of the names. Kernels of ours are built all at once, and the rest by itself."""
     from fmha.harness.see import modelled
@@ -148,19 +154,24 @@ def _rows(
     from fmha.harness.see.named import named
 
     rows: dict[tuple[str, ...], Row] = {}
+    listings: dict[str, None] = {}
     ours = [parse_id(name[0]) for name in names if len(name) == 1 and not words.command and is_ours(name[0])]
     say = partial(print, file=sys.stderr)
     if ours:
         root = project_of(Path.cwd())
-        for item, call, time in modelled.modelled(root, ours, gpu or "b200", say):
+        for item, call, time in modelled.modelled(root, ours, gpu or "b200", say, order):
             only = modelled.only(time, words.launch)
+            listings |= dict.fromkeys(modelled.matched(only))
             row = modelled.row_of(item, call, time, times.get(item.id), free)
             rows[item.id,] = row if only is time else modelled.row_of_launches(item.id, only, free)
     for name in names:
         if name not in rows:
             found = named(name, words.launch, command=words.command, arch=words.arch)
-            time = modelled.only(found.time(gpu or found.gpu), found.which)
+            time = modelled.only(found.time(gpu or found.gpu, order), found.which)
+            listings |= dict.fromkeys(modelled.matched(time))
             rows[name] = modelled.row_of_launches(found.name, time, free)
+    for line in listings:
+        say(line)
     return [rows[name] for name in names]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from fmha.harness import account
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.options import ORDER, Json
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode
@@ -47,21 +48,26 @@ def command(
     launch: Which = None,
     arch: Arch = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
+    order: Annotated[str, typer.Option(help=ORDER)] = "ptx",
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, lambda: subject(context, kernel, launch, None, arch), gpu, output, svg, json)
+    named = partial(subject, context, kernel, launch, None, arch)
+    context.obj.action = partial(_run, named, gpu, output, svg, order, json)
 
 
-def _run(named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, json: bool) -> ExitCode:
+def _run(
+    named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, order: str, json: bool
+) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
     from fmha.harness.see.subject import place_of
     from fmha.harness.see.timelines import drawn
 
     if gpu is not None:
         modelled.known_gpu(gpu)
+    known = modelled.known_order(order)
     chosen = named()
     gpu = gpu or chosen.gpu
-    time = chosen.time(gpu)
+    time = chosen.time(gpu, known)
     place = place_of(chosen.which or "1", [entry for entry, _ in time.timings])
     entries = [short(entry) for entry, _ in time.timings]
     timeline, sources = modelled.timeline_of(time, place)
@@ -69,7 +75,10 @@ def _run(named: Callable[[], Subject], gpu: str | None, output: Path | None, svg
         plain = "".join(c if c.isalnum() or c in "_-" else "_" for c in entries[place])
         output = account.made_in_checkout(home(), "trace") / f"{plain[:100]}.json"
     clock = time.architecture.clock_mhz.value
-    write_file(output, timeline.document(clock, sources))
+    listing = time.sass.get(time.timings[place][0])
+    write_file(output, timeline.document(clock, sources, listing.by_line if listing else None))
+    for line in modelled.matched(time):
+        print(line, file=sys.stderr)
     if svg is not None:
         write_file(svg, drawn(f"{chosen.name}, {entries[place]}, modelled on {gpu.upper()}, cycles", timeline))
     whole = time.seconds() * 1e6

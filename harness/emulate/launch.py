@@ -137,13 +137,15 @@ def look_at(
         raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
 
 
-def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str) -> Timing:
+def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str, reordered: bool = False) -> Timing:
     """The launch under its own schedule on a device that keeps `gpu`'s time, without looking for hazards. Raises
     UserError for what cannot be launched, or does not end."""
     module = load(ptx)
     entry = _entry(module, launch, ptx)
     try:
-        report = _Session(launch, folder, launch.schedule, launch.seed, timing=gpu).launch(module, entry)
+        report = _Session(launch, folder, launch.schedule, launch.seed, timing=gpu, reordered=reordered).launch(
+            module, entry
+        )
     except (emulator.LaunchError, emulator.PtxError) as error:
         raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
     if not report.ok:
@@ -234,6 +236,7 @@ class _Session:
         seed: int,
         around: Around | None = None,
         timing: str | None = None,
+        reordered: bool = False,
     ) -> None:
         self._around = around
         self._launch = launch
@@ -251,6 +254,7 @@ class _Session:
             steps=launch.steps,
             checks=timing is None,
             timing=timing,
+            reordered=reordered,
         )
         self._reserve_addresses()
         self._buffers = {name: self._buffer(name, section) for name, section in launch.buffers.items()}

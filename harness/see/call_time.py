@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
 from fmha.harness.contract.protocol import Variant
@@ -17,8 +19,10 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.kernel_side.choice import splits_of
 from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 
+Order = Literal["ptx", "sass"]
 _PERIOD = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 
 
@@ -30,6 +34,7 @@ class CallTime:
     timings: tuple[tuple[str, Timing], ...]
     bytes: float  # that have to come from memory once: Q, K, V and the outputs, or all that its launches touch
     flop: float | None  # None where nobody has said: then the model's own time of its products is their floor
+    sass: Mapping[str, Sass] = field(default_factory=dict)  # by entry, where warps execute in its order
 
     def launches(self, times: Mapping[str, float] | None = None) -> tuple[Modelled, ...]:
         return tuple(timing.modelled(times) for _, timing in self.timings)
@@ -91,9 +96,9 @@ def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
     return np.resize(np.roll(drawn, 12345 * tensor), count)
 
 
-def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
+def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx") -> CallTime:
     """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
-    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu)
+    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu, reordered=order == "sass")
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k * call.kv_heads
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
@@ -116,4 +121,17 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
     elif call.window_left is not None or call.window_right is not None:
         seen -= min(call.t - 1, call.s_k) / 2
     moved = 2.0 * call.head_dim * (rows * 2 + keys * (1 if call.shared_kv else 2))
-    return CallTime(architecture(gpu), tuple(device.timings), moved, 4.0 * rows * seen * call.head_dim)
+    found = CallTime(architecture(gpu), tuple(device.timings), moved, 4.0 * rows * seen * call.head_dim)
+    return in_order(order, found, load_ptx(artifact), artifact)
+
+
+def in_order(order: Order, time: CallTime, module: Module, where: Path) -> CallTime:
+    """The same launches with their warps in an order. For SASS they are `module`'s, which lies at `where`, and a device
+    that is `reordered` has recorded them."""
+    if order == "ptx":
+        return time
+    sources = [source for _, timing in time.timings for source in timing.sources]
+    listings = disassembled(module.parsed.source, time.architecture.arch, sources, where)
+    for entry, timing in time.timings:
+        timing.ranks = listings[entry].ranks(timing.sources)
+    return replace(time, sass=listings)

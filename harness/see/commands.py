@@ -13,7 +13,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.scripted import machine
 from fmha.harness.scripted.run import run_script
 from fmha.harness.scripted.streams import aside
-from fmha.harness.see.call_time import CallTime, of_timings
+from fmha.harness.see.call_time import CallTime, Order, of_timings
 from fmha.harness.see.configurations import GPU_OF, parsed_schedule
 from fmha.harness.see.subject import Clock, Subject
 
@@ -25,7 +25,8 @@ def of_program(words: Sequence[str], arch: str, schedule: str | None = None) -> 
     def run(around: Around) -> None:
         launched(programs.Options(arch, timing, seed, around=around))
 
-    def time(gpu: str) -> CallTime:
+    def time(gpu: str, order: Order) -> CallTime:
+        _as_written(order, shlex.join(words))
         clock = Clock()
         launched(programs.Options(architecture(gpu).arch, around=clock, timing="whole", timed_as=gpu))
         return of_timings(gpu, clock.timings)
@@ -49,7 +50,8 @@ def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> S
     def run(around: Around) -> None:
         launched(machine.Options(arch, timing, seed, around=around))
 
-    def time(gpu: str) -> CallTime:
+    def time(gpu: str, order: Order) -> CallTime:
+        _as_written(order, shlex.join(words))
         clock = Clock()
         launched(machine.Options(architecture(gpu).arch, timing=gpu, whole=True, around=clock))
         return of_timings(gpu, clock.timings)
@@ -60,6 +62,14 @@ def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> S
         _ended(shlex.join(words), ran.failed)
 
     return Subject(shlex.join(words), run, time, GPU_OF.get(arch, "b200"))
+
+
+def _as_written(order: Order, name: str) -> None:
+    """UserError for SASS: a program has modules of its own, and how it had them compiled is not known here."""
+    if order == "sass":
+        what = "--order sass: launches of a program or a script are modelled in the PTX's order alone"
+        step = "write one by `fmha launches --write`, and name its kernel.ptx"
+        raise UserError(what, where=name, next_step=step)
 
 
 def _ended(name: str, code: int) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from fmha.emulator import load_ptx
 from fmha.emulator.device import Around, Schedule
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness import account, config
@@ -21,7 +22,7 @@ from fmha.harness.judge.configuration import Configuration, parse_id
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.see.call_time import CallTime, model, of_timings
+from fmha.harness.see.call_time import CallTime, Order, in_order, model, of_timings
 from fmha.harness.see.choice import chosen
 from fmha.harness.see.subject import Clock, Subject
 from fmha.harness.worker.compilers.build import build_variants
@@ -97,9 +98,9 @@ def _ours(
         with _told(cell.id):
             run_attention(device, device.load(Path(build().ptx)), variant, cell, inputs())
 
-    def time(gpu: str) -> CallTime:
+    def time(gpu: str, order: Order) -> CallTime:
         call, timed = chosen(cell, architecture(gpu))
-        return model(gpu, timed, Path(built(root, timed, cache).ptx), call)
+        return model(gpu, timed, Path(built(root, timed, cache).ptx), call, order)
 
     return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 
@@ -124,11 +125,14 @@ def _own(
     def run(around: Around) -> None:
         launched(EmulatorDevice(schedule_seed, schedule, around=around), build())
 
-    def time(gpu: str) -> CallTime:
+    def time(gpu: str, order: Order) -> CallTime:
         timed, clock = built(root, _variant(declared, cell, architecture(gpu).arch), cache), Clock()
-        device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu, around=clock, sampled=False)
+        reordered = order == "sass"
+        device = EmulatorDevice(
+            0, "realistic", checks=False, threads=1, timing=gpu, around=clock, sampled=False, reordered=reordered
+        )
         launched(device, timed)
-        return of_timings(gpu, clock.timings)
+        return in_order(order, of_timings(gpu, clock.timings), load_ptx(Path(timed.ptx)), Path(timed.ptx))
 
     return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 

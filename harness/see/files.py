@@ -10,7 +10,7 @@ from fmha.emulator.timing.architecture import architecture
 from fmha.harness.emulate import read_launch_file
 from fmha.harness.emulate.launch import load, look_at, timed
 from fmha.harness.errors import UserError
-from fmha.harness.see.call_time import CallTime, of_timings
+from fmha.harness.see.call_time import CallTime, Order, in_order, of_timings
 from fmha.harness.see.configurations import parsed_schedule
 from fmha.harness.see.subject import Subject
 
@@ -23,13 +23,15 @@ def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
     def run(around: Around) -> None:
         look_at(ptx, file, launch.parent, around, chosen, seed)
 
-    def time(gpu: str) -> CallTime:
-        target = load(ptx).target
+    def time(gpu: str, order: Order) -> CallTime:
+        module = load(ptx)
+        target = module.target
         if target[-1].isalpha() and target != architecture(gpu).arch:
             what = f"it is for {target}, which runs on no GPU but its own, and {gpu} is {architecture(gpu).arch}"
             raise UserError(what, where=str(ptx))
-        timing = timed(ptx, file, launch.parent, gpu)
-        return of_timings(gpu, [(file.entry or next(iter(load(ptx).entries)), timing)])
+        timing = timed(ptx, file, launch.parent, gpu, reordered=order == "sass")
+        found = of_timings(gpu, [(file.entry or next(iter(module.entries)), timing)])
+        return in_order(order, found, module, ptx)
 
     return Subject(ptx.name, run, time, gpu_for(load(ptx)), file=ptx.resolve(), root=ptx.resolve().parent)
 

@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fmha.emulator.timing.architecture import NAMES, Architecture, architecture, known
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness import account
 from fmha.harness.config import Matrix, parse_filter
 from fmha.harness.contract.protocol import Cell, PeerCell, Variant
+from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side.launch import Call
-from fmha.harness.see.call_time import CallTime, model, of_timings
+from fmha.harness.see.call_time import CallTime, Order, model, of_timings
 from fmha.harness.see.choice import chosen, why_not
+from fmha.harness.see.sass import find_nvdisasm
 from fmha.harness.see.subject import place_of
 from fmha.harness.worker.compilers.build import build_variants
 
@@ -88,6 +90,17 @@ def known_gpu(gpu: str) -> Architecture:
     return architecture(gpu)
 
 
+def known_order(order: str) -> Order:
+    """UserError for an order that is none, or that takes what this machine has not, before anything is built."""
+    orders: tuple[Order, ...] = get_args(Order)
+    for one in orders:
+        if one == order:
+            if one == "sass":
+                find_nvdisasm()
+            return one
+    raise UserError(f"--order: {order!r} is not one of {', '.join(orders)}")
+
+
 def of_suite(matrix: Matrix, suite: str, filters: Sequence[str], gpu: str) -> tuple[list[Cell], dict[str, int]]:
     """The configurations of suites that the model has an answer for; of the others, how many for which reason.
     UserError for an unknown suite, or where nothing is left."""
@@ -108,7 +121,7 @@ def of_suite(matrix: Matrix, suite: str, filters: Sequence[str], gpu: str) -> tu
 
 
 def modelled(
-    root: Path, configurations: Sequence[Configuration], gpu: str, say: Callable[[str], None]
+    root: Path, configurations: Sequence[Configuration], gpu: str, say: Callable[[str], None], order: Order = "ptx"
 ) -> Iterator[tuple[Configuration, Call, CallTime]]:
     """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
     target = architecture(gpu)
@@ -119,7 +132,17 @@ def modelled(
         result = built[variant.name]
         if result.error:
             raise UserError(f"it does not build: {result.error.strip()}", where=variant.name)
-        yield item, call, model(gpu, variant, Path(result.ptx), call)
+        yield item, call, model(gpu, variant, Path(result.ptx), call, order)
+
+
+def matched(time: CallTime) -> list[str]:
+    """Of each launch whose warps execute in the order of SASS, how much of that is known."""
+    return [
+        f"{short(entry)}: in the order of {len(sass.instructions)} SASS instructions, "
+        f"{sass.matched(timing.sources):.1%} of them of a PTX instruction"
+        for entry, timing in time.timings
+        if (sass := time.sass.get(entry)) is not None
+    ]
 
 
 def row_of(
@@ -184,7 +207,7 @@ def only(time: CallTime, which: str | None) -> CallTime:
     if which is None:
         return time
     one = time.timings[place_of(which, [entry for entry, _ in time.timings])]
-    return of_timings(time.architecture.name, [one])
+    return replace(of_timings(time.architecture.name, [one]), sass=time.sass)
 
 
 def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, float]:

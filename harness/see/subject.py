@@ -13,7 +13,7 @@ from fmha.emulator.timing.launch import Timing
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.cpp_names import readable, short
 from fmha.harness.errors import UserError
-from fmha.harness.see.call_time import CallTime
+from fmha.harness.see.call_time import CallTime, Order
 
 MOST_TOLD = 12  # launches that a message lists
 
@@ -21,12 +21,12 @@ MOST_TOLD = 12  # launches that a message lists
 @dataclass(frozen=True, slots=True)
 class Subject:
     """`run` makes its launches, each within what its argument makes for it, and may be called again: they are the same.
-    `time` has the time of each modelled on a GPU, `gpu` where nobody names another. `which` of them is meant: a number
-    from 1, or a part of an entry's name; None where nobody has said."""
+    `time` has the time of each modelled on a GPU, `gpu` where nobody names another, with its warps in an order. `which`
+    of them is meant: a number from 1, or a part of an entry's name; None where nobody has said."""
 
     name: str
     run: Callable[[Around], None]
-    time: Callable[[str], CallTime]
+    time: Callable[[str, Order], CallTime]
     gpu: str
     build: Callable[[], BuildResult] | None = None  # where it is built here
     file: Path | None = None  # its PTX, where it was there before

@@ -12,6 +12,8 @@ from fmha.emulator.decode import allocation, program
 from fmha.emulator.decode.builder import Emitted
 from tests.emulator.micro import micro_ptx, run_micro
 
+Allocated = tuple[dict[str, allocation.Place], int]
+
 # Lane 0 goes ahead and writes a word while the others still need the predicate, which is dead where lane 0 is.
 DIVERGED = """
 setp.ne.u32 %p2, %lane, 0;
@@ -60,9 +62,9 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     units: list[tuple[int, int]] = []
     allocate = program.allocate
 
-    def counted(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
+    def counted(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
         before = builder.units
-        placed = allocate(builder, start)
+        placed = allocate(builder, start, shared)
         units.append((before, builder.units))
         return placed
 
@@ -71,6 +73,15 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     run_micro("mov.b32 %r1, 0;\n" + chain + "st.shared.b32 [tile], %r30;\n")
     ((before, after),) = units
     assert after <= before - 25
+
+
+def test_registers_whose_instructions_are_ordered_anew_share_nothing() -> None:
+    chain = "".join(f"add.u32 %r{k + 1}, %r{k}, 1;\n" for k in range(1, 30))
+    module = load_ptx(micro_ptx("mov.b32 %r1, 0;\n" + chain + "st.shared.b32 [tile], %r30;\n"))
+    for reordered, fewest, most in ((False, 1, 5), (True, 30, 30)):
+        places = Device(timing="b200", reordered=reordered).decoded(module, "kernel").registers
+        chained = {place.unit for name, place in places.items() if name.startswith("%r")}
+        assert fewest <= len(chained) <= most
 
 
 def _random_function(seed: int, blocks: int, registers: int) -> str:
@@ -118,11 +129,11 @@ def _live_pcs(emitted: list[Emitted], start: dict[int, int]) -> dict[int, tuple[
 def test_a_register_is_kept_while_it_may_be_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
 
-    def compare(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
+    def compare(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
         expected = _live_pcs(builder.emitted, start)
         assert allocation._intervals(builder.emitted, start) == expected
         compared.append(len(expected))
-        return allocation.allocate(builder, start)
+        return allocation.allocate(builder, start, shared)
 
     monkeypatch.setattr(program, "allocate", compare)
     Device().decoded(load_ptx(micro_ptx(_random_function(seed, 24, 40))), "kernel")
@@ -146,10 +157,10 @@ def _calls_of_allocation(blocks: int) -> int:
         nonlocal calls
         calls += event == "call"
 
-    def counted(builder: program.Builder, start: dict[int, int]) -> tuple[dict[str, allocation.Place], int]:
+    def counted(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
         sys.setprofile(count)
         try:
-            return allocation.allocate(builder, start)
+            return allocation.allocate(builder, start, shared)
         finally:
             sys.setprofile(None)
 

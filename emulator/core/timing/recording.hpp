@@ -29,7 +29,7 @@ enum class Did : u8 {
     cluster_arrive,  // b: threads
     cluster_wait,    // b: phases that have to be complete
     copy_async,      // b: bytes, of cp.async
-    response,         // rank, a: offset of the mbarrier; b: bytes, of a try_cancel's
+    response,        // rank, a: offset of the mbarrier; b: bytes, of a try_cancel's
     copy_arrive,     // rank, a: offset of the mbarrier that the copies so far arrive on; b: count
 };
 

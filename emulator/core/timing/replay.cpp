@@ -8,11 +8,13 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 
 #include "timing/costs.hpp"
+#include "timing/order.hpp"
 
 namespace ptxm::timing {
 namespace {
@@ -100,9 +102,10 @@ struct Runner {
 class Replay {
 public:
     Replay(const Program& program, const std::vector<const ClusterRecording*>& clusters, const Times& t,
-           const Share& share, bool traced)
+           const Share& share, bool traced, const std::vector<i64>& ranks)
         : t_(t), share_(share), traced_(traced), operands_(program.operands) {
         for (const Inst& i : program.insts) costs_.push_back(cost_of(i, t));
+        if (!ranks.empty()) order_.emplace(ranks, costs_, operands_);
         const bool apart = !clusters.empty() && clusters[0]->ctas.size() > 1;
         sms_.resize(apart ? clusters[0]->ctas.size() : 1);
         for (Sm& sm : sms_) sm.code.assign(program.insts.size() / static_cast<u32>(t.code_line) + 1, -1);
@@ -137,6 +140,7 @@ private:
             for (u32 k = 0; k < r.ctas[rank].size(); ++k) {
                 Runner w;
                 w.recording = &r.ctas[rank][k];
+                if (order_) w.recording = &ordered_.emplace_back(order_->of(*w.recording));
                 w.cta = static_cast<u32>(ctas_.size());
                 w.index = k;
                 w.slot = (k + number) % kSlots;
@@ -232,8 +236,8 @@ private:
     }
 
     // Bytes from memory: when they are there. `ports`: of the SMs that get them. They are asked for piece by piece, so
-    // that a box which is larger than what may still be in flight does not wait for room for all of it. `asked`: when the
-    // last is asked for. Memory at work has others' bytes before these, the more so the more is on its way.
+    // that a box which is larger than what may still be in flight does not wait for room for all of it. `asked`: when
+    // the last is asked for. Memory at work has others' bytes before these, the more so the more is on its way.
     double fetch(Sm& sm, double at, double bytes, double latency, const std::vector<Server*>& ports, double asked = 0) {
         const double of_memory = share_.from_hbm * share_.sms / t_.hbm_bytes;
         latency += share_.waits * t_.hbm_latency;
@@ -305,6 +309,12 @@ private:
         }
     }
 
+    // Whether its line of code is fetched ahead. What is ordered lies near the PTX's place.
+    bool follows(const Runner& w, const Step& step) const {
+        const double gap = static_cast<double>(step.pc) - w.expected;
+        return order_ ? std::abs(gap) <= 2 * t_.code_line : gap == 0;
+    }
+
     void result(Runner& w, i32 unit, double at, Cause why) {
         if (unit < 0) return;
         w.ready[static_cast<u32>(unit)] = at;
@@ -319,7 +329,7 @@ private:
     bool issue(Runner& w, const Step& step, const Cost& c, const i32* o) {
         Sm& sm = sms_[ctas_[w.cta].sm];
         double& line = sm.code[step.pc / static_cast<u32>(t_.code_line)];
-        if (line < 0) line = w.time + (step.pc == w.expected ? t_.code_miss : t_.code_jump);
+        if (line < 0) line = w.time + (follows(w, step) ? t_.code_miss : t_.code_jump);
         w.expected = step.pc + 1;
         if (line > w.time) {
             note(w, step.pc, w.time, line, Cause::code, kNobody, 0);
@@ -672,6 +682,8 @@ private:
     const bool traced_;
     const std::vector<i32>& operands_;
     std::vector<Cost> costs_;
+    std::optional<Order> order_;
+    std::deque<WarpRecording> ordered_;
     std::vector<Sm> sms_;
     std::vector<Team> teams_;
     std::vector<Cta> ctas_;
@@ -686,8 +698,8 @@ private:
 }  // namespace
 
 Result replay(const Program& program, const std::vector<const ClusterRecording*>& clusters, const Times& times,
-              const Share& share, bool traced) {
-    return Replay(program, clusters, times, share, traced).run();
+              const Share& share, bool traced, const std::vector<i64>& ranks) {
+    return Replay(program, clusters, times, share, traced, ranks).run();
 }
 
 }  // namespace ptxm::timing

@@ -60,8 +60,9 @@ struct Result {
     std::vector<i64> issuers;             // of operations: the warp
 };
 
-// Replays `clusters`, each one CTA on one SM together, or each CTA of a larger cluster on an SM of its own.
+// Replays `clusters`, each one CTA on one SM together, or each CTA of a larger cluster on an SM of its own. `ranks`: by
+// pc, the order in which a warp executes what it did (order.hpp); none: the PTX's.
 Result replay(const Program& program, const std::vector<const ClusterRecording*>& clusters, const Times& times,
-              const Share& share, bool traced);
+              const Share& share, bool traced, const std::vector<i64>& ranks);
 
 }  // namespace ptxm::timing

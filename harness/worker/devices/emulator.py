@@ -59,6 +59,7 @@ class EmulatorDevice:
         timing: str | None = None,
         around: Around | None = None,
         sampled: bool = True,
+        reordered: bool = False,
     ) -> None:
         self._watch = watch
         self._around = around or (lambda device, module, entry: nullcontext())
@@ -76,6 +77,7 @@ class EmulatorDevice:
                 watch=watch,
                 timing=timing,
                 sampled=sampled and timing is not None,
+                reordered=reordered,
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error
