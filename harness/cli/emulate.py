@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.emulator import Explored
-    from fmha.emulator.programs import Launched, Ran
+    from fmha.emulator.programs import Keeping, Launched, Ran
     from fmha.emulator.timing.launch import Modelled
     from fmha.harness.emulate import Comparison, Emulation, Entry, LaunchFile
 
@@ -97,9 +97,7 @@ def command(
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
     timing: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOW", help="Model how long a program's launches take: whole, or sampled without outputs."
-        ),
+        typer.Option(metavar="HOW", help="Model how long launches take: whole, or sampled without outputs or checks."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a modelled timeline of one CTA, as fmha trace does.")
@@ -131,9 +129,7 @@ def command(
                 raise typer.BadParameter(f"{option} is of one run, and there are to be several")
     options = Options(arch or "sm_100a", schedule or "realistic", seed or 0, profile or "lenient", schedules, search)
     if script:
-        if timing is not None:
-            raise typer.BadParameter("--timing is for a program that nvcc has built")
-        context.obj.action = partial(_run_script, words, options, as_json)
+        context.obj.action = partial(_run_script, words, options, timing, as_json)
     elif program:
         context.obj.action = partial(_run_program, words, options, timing, as_json)
     elif len(words) > 1:
@@ -210,25 +206,54 @@ def _tried(options: Options, schedules: str) -> str:
     return f" ({options.profile} rules, {schedules}{looks})"
 
 
-def _run_script(words: Sequence[str], options: Options, as_json: bool) -> int:
+def _keeping(timing: str | None) -> Keeping | None:
+    """How time is kept; UserError for a word that says nothing of it."""
+    from fmha.emulator import programs
+
+    known = get_args(programs.Keeping)
+    if timing is not None and timing not in known:
+        raise UserError(f"--timing: {timing!r} is not one of {', '.join(known)}")
+    return next((word for word in known if word == timing), None)
+
+
+def _run_script(words: Sequence[str], options: Options, timing: str | None, as_json: bool) -> int:
+    from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
     from fmha.harness.scripted.run import run_script
     from fmha.harness.scripted.streams import aside
 
+    keeping, run_as, gpu = _keeping(timing), checked(*options.one), programs.GPUS.get(options.arch)
+    if keeping is not None:
+        if gpu is None:
+            modelled = ", ".join(programs.GPUS)
+            raise UserError(f"--timing: no GPU of {options.arch} is modelled", next_step=f"--arch: one of {modelled}")
+        run_as = dataclasses.replace(run_as, timing=gpu.timing, whole=keeping == "whole", checks=True)
     with aside() if as_json else contextlib.nullcontext():
-        ran = run_script(words[1:], checked(*options.one))
+        ran = run_script(words[1:], run_as)
     machine = ran.machine
     passed = not ran.failed and not machine.hazards
+    times = [
+        (f"{made.kernel}, {made.line}", made.grid, made.report.timing.modelled()) if made.report.timing else None
+        for made in machine.launches
+    ]
     if as_json:
-        launches = [{"kernel": made.kernel, "line": made.line, "stats": made.report.stats} for made in machine.launches]
+        launches = [
+            {"kernel": made.kernel, "line": made.line, "stats": made.report.stats}
+            | ({"modelled": _modelled_as_json(time[2])} if time else {})
+            for made, time in zip(machine.launches, times, strict=True)
+        ]
         found = [dataclasses.asdict(told) for told in machine.findings]
         print(json.dumps({"passed": passed, "failed": ran.failed, "launches": launches, "findings": found}, indent=2))
         return ExitCode.PASS if passed else ExitCode.GATE_FAILED
+    if gpu is not None:
+        for line in _times((time for time in times if time), gpu.timing):
+            print(line)
     executed = sum(made.report.stats["warp_instructions"] for made in machine.launches)
     end = f"; the script ended with {ran.failed}" if ran.failed else ""
     counts = f"{len(machine.launches)} launches, {executed:,.0f} warp instructions, {len(machine.hazards)} hazards{end}"
     code = ExitCode.PASS if passed else ExitCode.GATE_FAILED
-    return _concluded(words, options, "NO HAZARD" if passed else "FAIL", counts, code, len(machine.launches))
+    clean = "MODELLED, NOT CHECKED" if keeping == "sampled" and machine.launches else "NO HAZARD"
+    return _concluded(words, options, clean if passed else "FAIL", counts, code, len(machine.launches))
 
 
 def _concluded(words: Sequence[str], options: Options, verdict: str, counts: str, code: int, launches: int) -> int:
@@ -257,9 +282,7 @@ def _run_program(words: Sequence[str], options: Options, timing: str | None, as_
     if arch not in programs.GPUS:
         raise UserError(f"--arch: {arch!r} is not one of {', '.join(programs.GPUS)}, the GPUs that a program may find")
     run_as = checked(*options.one)
-    keeping = next((word for word in get_args(programs.Keeping) if word == timing), None)
-    if timing is not None and keeping is None:
-        raise UserError(f"--timing: {timing!r} is not one of {', '.join(get_args(programs.Keeping))}")
+    keeping = _keeping(timing)
     try:
         ran = programs.run_program(
             words,
@@ -282,7 +305,8 @@ def _run_program(words: Sequence[str], options: Options, timing: str | None, as_
             json.dumps({"passed": not code, "program": ended, "launches": launches, "findings": found} | told, indent=2)
         )
         return code
-    for line in (*_notes(ran), *_times(seen.launches, programs.GPUS[arch].timing)):
+    times = ((made.kernel, made.grid, made.modelled) for made in seen.launches if made.modelled is not None)
+    for line in (*_notes(ran), *_times(times, programs.GPUS[arch].timing)):
         print(line)
     executed = sum(made.stats["warp_instructions"] for made in seen.launches)
     passed = "MODELLED, NOT CHECKED" if keeping == "sampled" else "NO HAZARD"
@@ -295,8 +319,12 @@ def _run_program(words: Sequence[str], options: Options, timing: str | None, as_
 def _as_json(made: Launched) -> dict[str, Any]:
     plain = dataclasses.asdict(made)
     if made.modelled is not None:
-        plain["modelled"]["seconds"] = made.modelled.seconds
+        plain["modelled"] = _modelled_as_json(made.modelled)
     return plain
+
+
+def _modelled_as_json(said: Modelled) -> dict[str, Any]:
+    return dataclasses.asdict(said) | {"seconds": said.seconds}
 
 
 def _notes(ran: Ran) -> Iterator[str]:
@@ -313,12 +341,11 @@ def _notes(ran: Ran) -> Iterator[str]:
         yield f"times between events were the emulator's own, {ran.seen.elapsed} of them: nothing was measured"
 
 
-def _times(launches: Sequence[Launched], gpu: str) -> Iterator[str]:
-    """What the model says of the launches, those of one kernel and grid together, the longest first."""
+def _times(launches: Iterable[tuple[str, tuple[int, int, int], Modelled]], gpu: str) -> Iterator[str]:
+    """What the model says of launches by kernel and grid, those of one kernel and grid together, the longest first."""
     alike: dict[tuple[str, tuple[int, int, int]], list[Modelled]] = {}
-    for made in launches:
-        if made.modelled is not None:
-            alike.setdefault((made.kernel, made.grid), []).append(made.modelled)
+    for kernel, grid, modelled in launches:
+        alike.setdefault((kernel, grid), []).append(modelled)
     if alike:
         yield f"modelled, on {gpu}:"
         yield "  us in all  launches  us each  bound"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.device import Around, Profile, Schedule
+from fmha.emulator.timing.architecture import architecture
 
 MULTIPROCESSORS: Final = 148  # those of a B200
 REGISTERS: Final = 65536  # of a multiprocessor
@@ -40,6 +41,7 @@ class Options:
     threads: int = 1
     timing: str | None = None  # the GPU whose time is modelled; then a few clusters run alone, and nothing is checked
     whole: bool = False  # though its time is modelled, all of a launch runs
+    checks: bool = False  # and then, though its time is modelled, hazards are looked for
     around: Around | None = None  # of somebody who looks on: what each launch runs within
 
 
@@ -96,6 +98,7 @@ class Shape:
 class Launched:
     kernel: str
     line: str  # of the Python code: "file:line"
+    grid: tuple[int, int, int]
     report: emulator.Report
 
 
@@ -153,6 +156,12 @@ class Machine:
         """The architecture as Triton counts: 100 for sm_100a."""
         return ARCHS[self.options.arch]
 
+    @property
+    def multiprocessors(self) -> int:
+        """Those of the GPU whose time is modelled, or else of a B200."""
+        timing = self.options.timing
+        return MULTIPROCESSORS if timing is None else architecture(timing).multiprocessors
+
     def launch(
         self,
         module: emulator.Module,
@@ -170,12 +179,12 @@ class Machine:
             return self._run(module, kernel, shape, arguments, memory, line)
 
         if self.recording is None:
-            return self._noted(kernel, line, run())
+            return self._noted(kernel, line, shape.grid, run())
         for item in memory:
             self.recording.keep(item)
             self.recording.computed.add(item.address)
         run()
-        self.recording.steps.append(lambda: self._noted(kernel, line, run()))
+        self.recording.steps.append(lambda: self._noted(kernel, line, shape.grid, run()))
         return []
 
     def _run(
@@ -216,14 +225,14 @@ class Machine:
             o.seed,
             o.schedule,
             o.profile,
-            checks=not modelled,
+            checks=not modelled or (o.whole and o.checks),
             threads=o.threads,
             timing=o.timing,
             sampled=modelled and not o.whole,
         )
 
-    def _noted(self, kernel: str, line: str, report: emulator.Report) -> list[Told]:
-        self.launches.append(Launched(kernel, line, report))
+    def _noted(self, kernel: str, line: str, grid: tuple[int, int, int], report: emulator.Report) -> list[Told]:
+        self.launches.append(Launched(kernel, line, grid, report))
         return list(self._new(kernel, line, report))
 
     def _new(self, kernel: str, line: str, report: emulator.Report) -> Iterator[Told]:

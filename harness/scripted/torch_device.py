@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext
 
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.scripted import graphs
-from fmha.harness.scripted.machine import MULTIPROCESSORS, REGISTERS, Machine
+from fmha.harness.scripted.machine import REGISTERS, Machine
 
 _CPU = torch.device("cpu")
 _GPU = torch.device("cuda", 0)
@@ -171,7 +171,7 @@ def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
             name="fmha emulator",
             major=major,
             minor=minor,
-            multi_processor_count=MULTIPROCESSORS,
+            multi_processor_count=machine().multiprocessors,
             total_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             shared_memory_per_block=48 << 10,
             shared_memory_per_block_optin=MAX_SHARED_BYTES,

@@ -24,7 +24,6 @@ from fmha import emulator
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.scripted.machine import (
-    MULTIPROCESSORS,
     REGISTERS,
     Argument,
     LaunchRefusedError,
@@ -156,7 +155,7 @@ class _Utils:
         return {
             "max_shared_mem": MAX_SHARED_BYTES,
             "max_num_regs": REGISTERS,
-            "multiprocessor_count": MULTIPROCESSORS,
+            "multiprocessor_count": self._machine().multiprocessors,
             "warpSize": 32,
             "sm_clock_rate": 1_965_000,
             "mem_clock_rate": 3_996_000,

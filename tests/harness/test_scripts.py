@@ -83,6 +83,31 @@ def test_a_script_runs_and_its_launches_are_counted(script: Path) -> None:
     assert launch["stats"]["warp_instructions"] > 0
 
 
+@pytest.mark.parametrize(("arch", "gpu"), [("sm_90a", "h200"), ("sm_100a", "b200")])
+def test_the_time_of_a_scripts_launches_is_modelled(script: Path, arch: str, gpu: str) -> None:
+    done = emulate(script, "racy", options=("--timing", "whole", "--arch", arch))
+    assert done.returncode == ExitCode.GATE_FAILED, "a hazard is one with a time as without"
+    head, titles, *rows, last = done.stdout.splitlines()[-5:]
+    assert (head, titles) == (f"modelled, on {gpu}:", "  us in all  launches  us each  bound")
+    kernels_seen = {row.split()[4].rstrip(",") for row in rows}
+    assert kernels_seen == {"add", "racy_sum"}
+    assert all(float(row.split()[0]) > 0 for row in rows)
+    assert last.startswith("FAIL: 2 launches")
+
+
+def test_a_script_that_is_sampled_is_not_checked(script: Path) -> None:
+    script.write_text(SCRIPT.replace("torch.testing", "0 and torch.testing"))
+    done = emulate(script, options=("--timing", "sampled", "--json"))
+    assert (done.returncode, done.stderr) == (ExitCode.PASS, "")
+    (launch,) = json.loads(done.stdout)["launches"]
+    assert launch["modelled"]["seconds"] > 0
+    done = emulate(script, options=("--timing", "sampled"))
+    assert done.stdout.splitlines()[-1].startswith("MODELLED, NOT CHECKED: 1 launches")
+    refused = emulate(script, options=("--timing", "sampled", "--arch", "sm_80"))
+    assert refused.returncode == ExitCode.USAGE
+    assert "no GPU of sm_80 is modelled" in refused.stderr
+
+
 def test_a_hazard_has_the_line_that_launched_and_the_kernels_own(script: Path) -> None:
     done = emulate(script, "racy", "five")
     assert done.returncode == ExitCode.GATE_FAILED

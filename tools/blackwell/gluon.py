@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.scripted.emulated import running
 from fmha.harness.scripted.machine import Options
@@ -33,10 +32,7 @@ def tutorial(folder: Path, name: str) -> Any:
 
 def timing(folder: Path, gpu: str, row: Mapping[str, Any]) -> Timing:
     """The recording of a product; `row` has the tutorial, its function, and that one's arguments."""
-    from fmha.harness.scripted import torch_device
-
-    count = architecture(gpu).multiprocessors
-    with mock.patch.object(torch_device, "MULTIPROCESSORS", count), running(Options("sm_100a", timing=gpu)) as machine:
+    with running(Options("sm_100a", timing=gpu)) as machine:
         import torch
 
         module = tutorial(folder, row["tutorial"])
