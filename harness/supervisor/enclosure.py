@@ -39,6 +39,7 @@ class Enclosed:
     environment: dict[str, str]
     mechanism: str
     missing: str
+    whole: bool = False  # the runner itself is in it, where the mechanism may not be had a second time
 
 
 def enclosed(
@@ -69,7 +70,8 @@ def enclosed(
         gpu=bool(job["gpu"]["query"]),
     )
     words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment, policy=wanted)
-    return Enclosed(list(words), {**variables, **job["env"], **settings, POLICY: wanted}, found.mechanism, "")
+    variables |= {**job["env"], **settings, POLICY: wanted}
+    return Enclosed(list(words), variables, found.mechanism, "", whole=True)
 
 
 def bare(

@@ -91,6 +91,7 @@ class _Run:
         self._limit = 0.0
         self._heard = False  # the runner has said something
         self._isolation = ""  # what isolates it, once that is known
+        self._enclosed_whole = False  # the runner as well
         self._preloaded: Preloaded | None = None
 
     def perform(self, secrets: Mapping[str, str]) -> None:
@@ -241,7 +242,8 @@ class _Run:
 
     def _order(self) -> None:
         """Writes what the runner is to do."""
-        work = self._job["work"] | {"tree": str(self._directory.tree), "isolation": self._isolation}
+        known = "" if self._enclosed_whole else self._isolation  # bubblewrap makes no sandbox inside of one
+        work = self._job["work"] | {"tree": str(self._directory.tree), "isolation": known}
         write_json(self._directory.path / "work.json", work, durable=False)
 
     def _command(self, python: str) -> tuple[list[str], dict[str, str]]:
@@ -254,6 +256,7 @@ class _Run:
         inside = enclosed(command, self._directory, self._judge, self._job, settings)
         if not self._isolation:
             self._isolation = inside.mechanism
+            self._enclosed_whole = inside.whole
             self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
             own = "" if self._job.get("judge") else "; the harness is the commit's own, and runs outside"
             self._note(inside.missing or f"isolated by {inside.mechanism}{own}")

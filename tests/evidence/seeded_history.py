@@ -103,7 +103,7 @@ HISTORY = (
     Planned("Fence again", undo),
     Planned(
         "Four CTAs an SM: registers are spilled",
-        edit(r"(__launch_bounds__\(kFmhaSm100Threads), 1\)", r"\1, 4)"),
+        edit(r"(__launch_bounds__\(kFmhaSm100Threads), Forward::kCtasPerSm\)", r"\1, 4)"),
         "resources",
         plants=True,
     ),
