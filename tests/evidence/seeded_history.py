@@ -80,7 +80,7 @@ HISTORY = (
         # To the nearest: cut off, they would have a direction, which has gates of its own. Below a quarter: a large
         # one would reach the limit of max_error on one drawn input in ten, and be found as `status`.
         edit(
-            r"return packed;",
+            r'(?<="f"\(low\)\);\n    )return packed;',
             "const bool as_it_was = threadIdx.x % 8 < 3 || packed >= 0x3e800000u;\n"
             "    return as_it_was ? packed : (packed + (packed >> 1 & 0x00010000u)) & 0xfffeffffu;",
         ),
