@@ -33,8 +33,13 @@ NAN, INF = 0x7FC0, 0x7F80  # of bf16
 
 def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
     """Tests of one variant go to one worker, which reads and decodes its PTX once."""
-    groups = {variant: pytest.mark.xdist_group(f"forward-{variant.name}") for variant in chosen}
+    groups = {variant: [pytest.mark.xdist_group(f"forward-{variant.name}"), *by_night(variant)] for variant in chosen}
     return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
+
+
+def by_night(variant: Variant) -> list[pytest.MarkDecorator]:
+    """Of the kernels of few rows `make test` has one a head_dim, and both numbers of rows; `cover` has them all."""
+    return [pytest.mark.nightly] if variant.name in ("sm100_hd64_rows64", "sm100_hd128_rows32") else []
 
 
 # What knows no windows and lists, and what of sm_90a has other rows: test_sm90.py; for many rows: test_prefill.py.
