@@ -200,9 +200,9 @@ def _load(name: str) -> Any:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from fmha.harness.hosts.machine import distribution_version
+        from fmha.harness.hosts.installation import described
 
-        typer.echo(f"fmha {distribution_version('fmha') or '(not installed)'}")
+        typer.echo(f"fmha {described()}")
         raise typer.Exit
 
 

@@ -15,6 +15,8 @@ from fmha.harness.cli import exit_code_of
 from fmha.harness.errors import ConfigError, ExitCode, InfrastructureError, InterruptionError, UserError
 from tests import forked
 
+ROOT = Path(__file__).resolve().parents[2]
+
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -89,8 +91,9 @@ def test_what_a_command_does_not_need_is_not_loaded(checkout: Path, arguments: l
 
 def test_the_version(checkout: Path) -> None:
     ran = fmha(checkout, "--version")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert ran.returncode == 0
-    assert ran.stdout.startswith("fmha ")
+    assert re.fullmatch(rf"fmha [0-9.]+, commit {head[:12]}\+?, core [0-9a-f]{{12}}\n", ran.stdout)
 
 
 @pytest.mark.parametrize(
