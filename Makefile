@@ -44,7 +44,7 @@ help:
 	@echo "make mutants    break our kernels' CUDA source in the ways people do, and see who notices"
 	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
 	@echo 'make site       write the documentation as a site, build/site/index.html'
-	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
+	@echo 'make lint       ruff, clang-format, mypy, the CI workflows, and subjects of new commits'
 	@echo 'make install    .venv with fmha in it; test and lint add what they need'
 	@echo 'make develop    install, and what lint and tests need, to run parts of them'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
@@ -124,6 +124,8 @@ lint: $(STAMPS)/lint
 	@echo 'lint: workflows'
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(VENV)/bin/zizmor --offline --quiet .github/workflows
+	@echo 'lint: subjects of new commits'
+	@$(PY) -m tools.subjects
 
 .PHONY: install
 install: $(STAMPS)/build
