@@ -42,6 +42,12 @@ def test_links_lead_somewhere(name: str) -> None:
     assert wrong == []
 
 
+def test_the_journals_index_has_each_page_of_it() -> None:
+    journal = ROOT / "docs/journal"
+    linked = re.findall(r"\]\(([^)]+\.md)\)", (journal / "README.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(path.name for path in journal.glob("2*.md"))
+
+
 def test_pages_that_are_named_exist() -> None:
     """In comments, messages and help, as `docs/understand/gates.md`."""
     found = subprocess.run(

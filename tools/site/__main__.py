@@ -24,7 +24,7 @@ from fmha.harness.cli.app import application
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
+BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 PARTS = {"use": "Use", "understand": "Understand", "reference": "Look up", "journal": "Journal"}
 # What a part of the navigation begins with; its other pages follow by name.
 FIRST = ("use/tutorial.md", "use/kernels.md", "use/scripts.md", "use/programs.md", "understand/architecture.md")
