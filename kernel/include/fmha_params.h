@@ -31,12 +31,10 @@ constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 // With kFmhaScattered, which kernels know that are compiled with FMHA_PAGED, there are three pointers more, each of
 // which may be null:
 //   block_table   keys are in pages. k, v {head_dim, page_size, kv_heads, pages}, box {64, key_box, 1, 1}, where
-//   key_box
-//                 divides page_size and the keys of a tile. Key j of an entry is row j % page_size of the page that
-//                 its row of the table has at j / page_size; s_k is what a row of the table has room for
-//   cu_seqlens_q  queries are packed. q {head_dim, heads, total_q, kv_heads, 1}; rows of the outputs are packed alike.
-//   t
-//                 is the most that an entry has
+//                 key_box divides page_size and the keys of a tile. Key j of an entry is row j % page_size of the
+//                 page that its row of the table has at j / page_size; s_k is what a row of the table has room for
+//   cu_seqlens_q  queries are packed. q {head_dim, heads, total_q, kv_heads, 1}; rows of the outputs are packed
+//                 alike. t is the most that an entry has
 //   cu_seqlens_k  keys are packed, not with block_table or kv_lens. s_k is the most that an entry has; k, v
 //                 on sm_90a   {head_dim, total_k, kv_heads, 1}
 //                 on sm_100a  {head_dim, s_k, kv_heads, total_k}, where the last dimension's step is one key: an
