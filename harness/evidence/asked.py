@@ -1,12 +1,13 @@
-"""What a run was asked for of what an earlier run has: of the rest nobody knows anything, and nothing of it is gone."""
+"""What a run was asked for of what an earlier run has, as of the rest nobody knows anything; whether it is timed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Parameters, Selection
-from fmha.harness.config import ALL
+from fmha.harness.config import ALL, load
 from fmha.harness.config.filters import KERNEL, KEYS
 from fmha.harness.judge.configuration import DEFAULTS, OURS
 
@@ -29,6 +30,12 @@ def asked(base: RunRecord, new: RunRecord) -> set[str]:
         if item.id in there
         or (_accepted(item.parameters, terms) and _of_suites(item, base, new, wanted, of_base, known=known))
     }
+
+
+def is_timed(root: Path, host: str) -> bool:
+    """Whether a host of the matrix file below `root` runs commits on a device that is timed: not on the emulator."""
+    settings = load(root).hosts.get(host)
+    return settings is not None and settings.remote is not None and settings.remote.device != "emulator"
 
 
 def _of_suites(

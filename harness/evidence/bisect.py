@@ -25,7 +25,7 @@ from fmha.harness.config import load
 from fmha.harness.config.filters import NothingSelectedError
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.asked import asked
+from fmha.harness.evidence.asked import asked, is_timed
 from fmha.harness.evidence.suspects import Suspects
 from fmha.harness.git import git, git_text, resolve_commit
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
@@ -86,6 +86,10 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
     good, bad = _ends(root, asked)
     asked = _pinned(root, asked)
     hosts = names(asked.request.host)
+    if asked.kind in (None, Kind.SPEED) and all(is_timed(root, host) for host in hosts):
+        asked = replace(asked, request=replace(asked.request, beside=good))  # times count beside GOOD's alone
+    elif asked.kind is Kind.SPEED:
+        raise UserError(f"{asked.request.host} times nothing", next_step="name a host with a GPU: --host NAME")
     if len(hosts) > 1:
         several.prepare(asked.request)  # whether they run the same kernels on the same kind of device
     folder = folder_of(root) / _key(good, bad, asked)
@@ -170,10 +174,6 @@ class _Search:
                 next_step="its builds came from the cache, and have no time: set FMHA_CACHE to an empty folder"
                 if cached
                 else "widen the filter or name other commits",
-            )
-        if found[0].kind is Kind.SPEED and len({place.host for place in self._places}) > 1:
-            raise UserError(
-                "times of several hosts cannot be held against each other", next_step="name one host, or --for"
             )
         return tuple(item for item in found if item.kind is found[0].kind)
 
@@ -331,6 +331,9 @@ def _unmeasured(record: RunRecord, target: Sequence[Regression]) -> bool:
     if target[0].kind is Kind.BUILD:
         compiled = {variant.name for variant in record.variants if variant.processor_seconds}
         return compiled.isdisjoint(item.subject for item in target)
+    if target[0].kind is Kind.SPEED:
+        timed = {item.id for item in record.configurations if item.timing is not None and item.timing.beside}
+        return timed.isdisjoint(item.subject for item in target)
     if target[0].kind not in (Kind.NUMBERS, Kind.COUNTERS, Kind.HASH):
         return False
     measured = {item.id for item in record.configurations if item.metrics is not None}
@@ -376,7 +379,7 @@ def _ends(root: Path, asked: Bisection) -> tuple[str, str]:
 def _key(good: str, bad: str, asked: Bisection) -> str:
     """The same for the same question, so that its runs are found again."""
     request = asked.request
-    parts = [request.host, request.suite, list(request.filters), request.seed, request.schedule]
+    parts = [request.host, request.suite, list(request.filters), request.seed, request.schedule, request.beside]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return f"{good[:12]}-{bad[:12]}-{digest[:8]}"
 

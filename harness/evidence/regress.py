@@ -13,7 +13,7 @@ from fmha.harness.archive.record import Held
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
-from fmha.harness.evidence.asked import asked
+from fmha.harness.evidence.asked import asked, is_timed
 from fmha.harness.evidence.story import Group, tell
 from fmha.harness.git import resolve_commit
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
@@ -160,8 +160,7 @@ def _before(request: Request, named: str | None, judge: Path, results: Path) -> 
 
 def _completed(request: Request, base: RunRecord, root: Path) -> Request:
     selection = base.selection
-    settings = load(_judge(request)).hosts.get(request.host)
-    timed = settings is not None and settings.remote is not None and settings.remote.device != "emulator"
+    timed = is_timed(_judge(request), request.host)
     return dataclasses.replace(
         request,
         suite=request.suite or selection.suite,

@@ -152,9 +152,7 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         met=asked,
         timing=event.timing,
         noise={
-            item.seed: item.measurement
-            for item in event.noise
-            if _judged(item, step, context).status is Status.PASS
+            item.seed: item.measurement for item in event.noise if _judged(item, step, context).status is Status.PASS
         },
         **common,
     )
