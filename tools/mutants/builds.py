@@ -8,6 +8,8 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -82,6 +84,13 @@ def built(kept: Path, root: Path, variant: Variant) -> Built:
             said = {"reads": sorted(reads), "seconds": time.monotonic() - start}
             manifest = cache.publish(folder / "kept", entry, key, said)
     return Built(entry / file, frozenset(manifest["reads"]), manifest["seconds"])
+
+
+def build_all(kept: Path, root: Path, variants: Iterable[Variant], jobs: int) -> None:
+    """Those of `variants` that `kept` lacks, side by side: cases that begin together would each compile all of them.
+    BuildFailedError."""
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(functools.partial(built, kept, root), variants))
 
 
 def code(ptx: Path) -> str:

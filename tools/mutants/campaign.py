@@ -25,12 +25,12 @@ from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.process import die_with_parent
-from tools.mutants.builds import SOURCES
+from tools.mutants.builds import SOURCES, build_all
 from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
-from tools.mutants.order import Facts, Hints, changed_functions, changed_lines, ordered
+from tools.mutants.order import Facts, Hints, by_variant, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
@@ -113,51 +113,73 @@ class Plan:
 
 
 Told = Callable[[Case, Outcome], None]
+Met = tuple[str, str, str]  # an architecture, a configuration, and the drawn seed or schedule, if under one
 
 
-class Confirmed:
-    """What the kernels themselves have passed. A configuration that is red for them says nothing about mistakes."""
+class _Clean:
+    """What the kernels themselves have said under what noticed mutants. A configuration that is red for them says
+    nothing about mistakes: CampaignError."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._passed: set[tuple[str, str, str]] = set()
+        self._passed: set[Met] = set()
 
-    def require(self, arch: str, kill: Kill) -> None:
-        """Runs what noticed a mutant on the kernel itself, unless it was run before. CampaignError where that is red,
-        too."""
-        facts = (arch, kill.configuration, kill.under)
-        if facts in self._passed:
-            return
-        drawn = self._plan.default[arch].drawn if kill.under else None
-        alone = Suite("alone", (parse_id(kill.configuration),), drawn)
-        found = _Running(Case(ITSELF, arch), self._plan, (alone,)).to_the_end().suites["alone"]
-        if found is not None:
-            raise CampaignError(f"the kernels themselves do not pass: {arch}: {found}")
+    def unknown(self, case: Case, outcome: Outcome) -> set[Met]:
+        """What noticed the case, and was not run on the kernels themselves."""
+        kills = filter(None, outcome.suites.values())
+        return {(case.arch, kill.configuration, kill.under) for kill in kills} - self._passed
+
+    def start(self, arch: str, configuration: str, under: str) -> _Running:
+        drawn = self._plan.default[arch].drawn if under else None
+        alone = Suite("alone", (parse_id(configuration),), drawn)
+        return _Running(Case(ITSELF, arch), replace(self._plan, within=math.inf), (alone,))
+
+    def heard(self, facts: Met, outcome: Outcome) -> None:
+        if (found := outcome.suites["alone"]) is not None:
+            raise CampaignError(f"the kernels themselves do not pass: {facts[0]}: {found}")
         self._passed.add(facts)
 
 
 def run_cases(cases: Sequence[Case], plan: Plan, told: Told) -> None:
-    """Tells the outcome of each case as it ends. CampaignError."""
+    """Tells the outcome of each case once the kernels themselves have passed what noticed it; they are run beside the
+    cases that wait. CampaignError."""
     find_nvcc()  # once, before there are processes
-    confirmed = Confirmed(plan)
+    clean = _Clean(plan)
     waiting = list(reversed(cases))
-    running: dict[Connection, _Running] = {}
+    asked: list[Met] = []  # of the kernels themselves
+    held: list[tuple[Case, Outcome]] = []  # until they have answered
+    running: dict[Connection, tuple[_Running, Met | None]] = {}
+
+    def start(case: Case) -> _Running:
+        return _Running(case, plan, plan.suites(case.arch))
+
+    def settle() -> None:
+        for case, outcome in held.copy():
+            if not clean.unknown(case, outcome):
+                held.remove((case, outcome))
+                told(case, outcome)
+
     try:
-        while waiting or running:
-            while waiting and len(running) < plan.jobs:
-                case = waiting.pop()
-                one = _Running(case, plan, plan.suites(case.arch))
-                running[one.pipe] = one
+        while waiting or asked or running:
+            while (waiting or asked) and len(running) < plan.jobs:
+                facts = asked.pop(0) if asked else None
+                one = clean.start(*facts) if facts else start(waiting.pop())
+                running[one.pipe] = one, facts
             for pipe in wait(list(running)):
                 assert isinstance(pipe, Connection)
-                if (outcome := running[pipe].hear()) is None:
+                one, facts = running[pipe]
+                if (outcome := one.hear()) is None:
                     continue
-                case = running.pop(pipe).case
-                for kill in filter(None, outcome.suites.values()):
-                    confirmed.require(case.arch, kill)
-                told(case, outcome)
+                del running[pipe]
+                if facts is not None:
+                    clean.heard(facts, outcome)
+                else:
+                    held.append((one.case, outcome))
+                    under_way = {*asked, *(other for _, other in running.values() if other)}
+                    asked += sorted(clean.unknown(one.case, outcome) - under_way)
+                settle()
     finally:
-        for one in running.values():
+        for one, _ in running.values():
             one.end()
 
 
@@ -178,15 +200,6 @@ class _Running:
         )
         self._process.start()
         theirs.close()
-
-    def to_the_end(self) -> Outcome:
-        """The outcome, waited for."""
-        try:
-            while (outcome := self.hear()) is None:
-                pass
-            return outcome
-        finally:
-            self.end()
 
     def hear(self) -> Outcome | None:
         """Takes one message; the outcome once the process has ended."""
@@ -336,7 +349,11 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
     new = [case for case in cases if (outcome := known[case.title]) is None or not plan.settles(case, outcome)]
     new.sort(key=lambda case: case.arch in case.mutant.equivalent)
     if new:
-        facts = {arch: _facts(plan, arch, new, folder) for arch in sorted({case.arch for case in new})}
+        arches = sorted({case.arch for case in new})
+        if len(new) > WORTH_LEARNING:
+            for arch in arches:
+                build_all(plan.kept, plan.repository, by_variant(plan.default[arch].configurations, arch), plan.jobs)
+        facts = {arch: _facts(plan, arch, new, folder) for arch in arches}
 
         def keep(case: Case, outcome: Outcome) -> None:
             if outcome.status != "open":
