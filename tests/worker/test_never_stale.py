@@ -43,22 +43,47 @@ VARIANT = Variant(
 )  # fmt: skip
 
 
-@pytest.fixture
-def tree(tmp_path):
+FILES = {
+    "tree/kernels/probe.cu": KERNEL,
+    "tree/include/listed.cuh": "#define LISTED 1000\n",
+    "tree/include/beside.cuh": "#define BESIDE 200\n",
+    "tree/include/device.cuh": "__device__ inline int device_only() { return 0; }\n",
+    "tree/early/unrelated.cuh": "",
+    "outside/outside.cuh": "#define OUTSIDE 30\n",
+}
+
+
+def lay_out(folder):
     """A repository whose kernel reads a header that it declares, others that it does not, and one that lies outside."""
-    files = {
-        "tree/kernels/probe.cu": KERNEL,
-        "tree/include/listed.cuh": "#define LISTED 1000\n",
-        "tree/include/beside.cuh": "#define BESIDE 200\n",
-        "tree/include/device.cuh": "__device__ inline int device_only() { return 0; }\n",
-        "tree/early/unrelated.cuh": "",
-        "outside/outside.cuh": "#define OUTSIDE 30\n",
-    }
-    for name, text in files.items():
-        path = tmp_path / name
+    for name, text in FILES.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return tmp_path / "tree"
+    return folder / "tree"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return lay_out(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A place, and beside it the cache after one build there."""
+    place = tmp_path_factory.mktemp("first")
+    assert stored(build(lay_out(place / "place"))) == 1230
+    (place / "place" / "cache").rename(place / "cache")
+    return place
+
+
+@pytest.fixture
+def built(first):
+    """The repository and what one build has left: most tests are about the second. Always at one path, since what lies
+    outside of the repository is known by its own."""
+    shutil.rmtree(first / "place")
+    tree = lay_out(first / "place")
+    shutil.copytree(first / "cache", first / "place" / "cache")
+    return tree
 
 
 def build(tree, variant=VARIANT, said=None, cache=None):
@@ -87,15 +112,15 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_header_is_never_stale(tree, change):
-    assert stored(build(tree)) == 1230
-    assert build(tree).cached
+def test_a_changed_header_is_never_stale(built, change):
+    assert stored(build(built)) == 1230
+    assert build(built).cached
     name, text, wanted = CHANGES[change]
-    (tree / name).write_text(text)
-    changed = build(tree)
+    (built / name).write_text(text)
+    changed = build(built)
     assert not changed.cached
     assert stored(changed) == wanted
-    assert build(tree).cached
+    assert build(built).cached
 
 
 BY_MACRO = {
@@ -141,31 +166,31 @@ def test_a_link_that_leads_out_counts_by_what_it_says(tree, tmp_path):
     assert hash_sources(tree, ("kernels",)) != before
 
 
-def test_what_was_there_before_is_found_again(tree):
-    first = build(tree)
-    header = tree / "include" / "beside.cuh"
+def test_what_was_there_before_is_found_again(built):
+    first = build(built)
+    header = built / "include" / "beside.cuh"
     text = header.read_text()
     header.write_text("#define BESIDE 300\n")
-    assert not build(tree).cached
+    assert not build(built).cached
     header.write_text(text)
-    again = build(tree)
+    again = build(built)
     assert again.cached
     assert (again.ptx, again.source_hash) == (first.ptx, first.source_hash)
 
 
-def test_a_file_that_no_build_reads_changes_nothing(tree):
-    build(tree)
-    (tree / "include" / "other.cuh").write_text("#define OTHER 1\n")
-    (tree / "README.md").write_text("# Kernels\n")
-    assert build(tree).cached
+def test_a_file_that_no_build_reads_changes_nothing(built):
+    build(built)
+    (built / "include" / "other.cuh").write_text("#define OTHER 1\n")
+    (built / "README.md").write_text("# Kernels\n")
+    assert build(built).cached
 
 
-def test_the_hash_of_the_sources_has_what_was_read_of_the_repository(tree):
-    first = build(tree)
+def test_the_hash_of_the_sources_has_what_was_read_of_the_repository(built):
+    first = build(built)
     read = ("include/beside.cuh", "include/device.cuh")
-    assert first.source_hash == hash_sources(tree, (*VARIANT.sources, *read))
+    assert first.source_hash == hash_sources(built, (*VARIANT.sources, *read))
     declared = replace(VARIANT, sources=("kernels", "include"))
-    assert build(tree, declared).source_hash == hash_sources(tree, declared.sources)
+    assert build(built, declared).source_hash == hash_sources(built, declared.sources)
 
 
 def test_a_file_that_changes_while_it_is_compiled_is_not_taken_for_what_was_read(tree, tmp_path, monkeypatch):
@@ -245,26 +270,26 @@ def test_which_flags_hide_what_is_read(flags, expected):
     assert repeatable(flags) is expected
 
 
-def test_good_ptx_that_a_commit_brings_is_not_taken(tree, monkeypatch):
+def test_good_ptx_that_a_commit_brings_is_not_taken(built, monkeypatch):
     """Under the very names that its broken source is cached by."""
-    good = build(tree)
-    source = tree / VARIANT.source
+    good = build(built)
+    source = built / VARIANT.source
     source.write_text(source.read_text().replace("LISTED + ", "LISTED - "))
-    broken = build(tree)
+    broken = build(built)
     assert stored(broken) == 830
     for name in (Path(broken.ptx).parent.name, f"{VARIANT.name}-{'0' * 32}"):
         for folder in ("cache", "builds"):
-            shutil.copytree(Path(good.ptx).parent, tree / ".fmha" / folder / name)
-    shutil.rmtree(tree.parent / "cache")
-    rebuilt = build(tree)
+            shutil.copytree(Path(good.ptx).parent, built / ".fmha" / folder / name)
+    shutil.rmtree(built.parent / "cache")
+    rebuilt = build(built)
     assert (rebuilt.cached, stored(rebuilt)) == (False, 830)
     with pytest.raises(CacheError, match="lies in the tree that is judged, so that a commit could bring what is in it"):
-        build(tree, cache=tree / ".fmha" / "cache")
+        build(built, cache=built / ".fmha" / "cache")
 
 
 @pytest.mark.parametrize("damage", ["ptx", "log", "inputs", "another's"])
-def test_an_entry_that_was_tampered_with_is_built_again_with_a_word(tree, damage):
-    first = build(tree)
+def test_an_entry_that_was_tampered_with_is_built_again_with_a_word(built, damage):
+    first = build(built)
     entry = Path(first.ptx).parent
     good = Path(first.ptx).read_bytes()
     if damage == "ptx":
@@ -275,17 +300,17 @@ def test_an_entry_that_was_tampered_with_is_built_again_with_a_word(tree, damage
         manifest = entry / "manifest.json"
         manifest.write_text(manifest.read_text().replace("include/beside.cuh", "include/device.cuh"))
     else:  # of another source, under the name of this one
-        (tree / "include" / "beside.cuh").write_text("#define BESIDE 300\n")
-        other = Path(build(tree).ptx).parent
-        (tree / "include" / "beside.cuh").write_text("#define BESIDE 200\n")
+        (built / "include" / "beside.cuh").write_text("#define BESIDE 300\n")
+        other = Path(build(built).ptx).parent
+        (built / "include" / "beside.cuh").write_text("#define BESIDE 200\n")
         shutil.rmtree(entry)
         other.rename(entry)
     said = []
-    second = build(tree, said=said)
+    second = build(built, said=said)
     assert not second.cached
     assert Path(second.ptx).read_bytes() == good
     assert [line for line in said if "is damaged and is not taken" in line and str(entry) in line], said
-    assert build(tree).cached
+    assert build(built).cached
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
