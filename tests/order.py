@@ -8,7 +8,6 @@ import pytest
 
 # Files with so many tests begin early, since the largest groups do: none of them is the last.
 _MANY = 40
-_SLOW = 20  # of others: what a slow test costs, roughly
 _REMOTE = Path(__file__).with_name("remote")
 
 
@@ -24,28 +23,32 @@ def assign_groups(items: list[pytest.Item]) -> None:
         if alone and len(tests) >= _MANY:
             for item in tests:
                 item.add_marker(pytest.mark.xdist_group(path.stem))
+    for number, lane in enumerate(_lanes([tests for path, tests in files.items() if path.is_relative_to(_REMOTE)])):
+        for item in lane:
+            item.add_marker(pytest.mark.xdist_group(f"remote-{number}"), append=False)
     for item in items:
         if item.get_closest_marker("torch") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("torch"))
 
 
+def _lanes(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
+    """The files of the remote hosts' tests in two groups that take about as long. A worker that has one of them makes
+    a host, which costs some seven seconds; and they mostly wait, so that the other workers keep the cores busy."""
+    lanes: list[list[pytest.Item]] = [[], []]
+    for tests in sorted(files, key=_remote_cost, reverse=True):
+        min(lanes, key=_remote_cost).extend(tests)
+    return lanes
+
+
+def _remote_cost(tests: list[pytest.Item]) -> float:
+    chosen = [item for item in tests if item.get_closest_marker("nightly") is None]
+    return sum(1.0 if item.get_closest_marker("nvcc") else 0.1 for item in chosen)
+
+
 def spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """By groups, as xdist's loadgroup hands them out: large ones first. But those of the remote hosts, which mostly
-    wait, come at even distances among the others, so that there is work for all cores beside them."""
-    ordered = sorted(groups(items).values(), key=len, reverse=True)
-    waiting = [group for group in ordered if is_remote(group)]
-    busy = [group for group in ordered if not is_remote(group)]
-    # None is left for the end, when cores run out of others.
-    distance = 0.8 * sum(map(_cost, busy)) / max(len(waiting), 1)
-    handed_out: list[pytest.Item] = []
-    done = due = 0.0
-    for group in busy:
-        if waiting and done >= due:
-            handed_out += waiting.pop(0)
-            due += distance
-        handed_out += group
-        done += _cost(group)
-    return handed_out + [item for group in waiting for item in group]
+    """By groups, as xdist's loadgroup hands them out: those of the remote hosts, then large ones before others."""
+    ordered = sorted(groups(items).values(), key=lambda group: (not is_remote(group), -len(group)))
+    return [item for group in ordered for item in group]
 
 
 def groups(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
@@ -59,7 +62,3 @@ def groups(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
 
 def is_remote(group: list[pytest.Item]) -> bool:
     return group[0].path.is_relative_to(_REMOTE)
-
-
-def _cost(group: list[pytest.Item]) -> float:
-    return sum(_SLOW if item.get_closest_marker("slow") else 1 for item in group)

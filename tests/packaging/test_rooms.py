@@ -6,6 +6,7 @@ A room is a folder, or a module that lies beside the folders. docs/understand/ar
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +45,7 @@ ROWS = tuple(
 Arrows = Mapping[str, Mapping[str, str]]  # from a room to another, and where one of the imports stands
 
 
+@functools.cache
 def arrows(root: Path) -> Arrows:
     """Which room below `root` imports which; imports within functions and for type checkers alone count as well."""
     names = {_name(root, path): path for top in ("harness", "emulator") for path in (root / top).rglob("*.py*")}
