@@ -21,9 +21,7 @@ class Attention(TritonKernel):
         Field("d", default=64, least=16, most=128),
         Field("mask", choices=("none", "causal"), default="none"),
     )
-    signature: ClassVar = {
-        "q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*fp32", "lse": "*fp32", "T": "i32", "S": "i32", "scale": "fp32",
-    }  # fmt: skip
+    signature: ClassVar = {"q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*fp32", "lse": "*fp32"}
 
     def fault(self, case: Case) -> str | None:
         return "d must be a power of two" if case.d & (case.d - 1) else None

@@ -123,11 +123,11 @@ class Adapter:
     def scratch(self, case: Case) -> Mapping[str, Output]:
         return self._buffers("scratch", case)
 
-    def launches(self, case: Case) -> Sequence[Launch]:
+    def launches(self, case: Case, arch: str) -> Sequence[Launch]:
         from fmha.harness.worker.subjects import answers
 
         process = self._kernel_side()
-        said, _ = process.ask("launches", {"case": _said(case)})
+        said, _ = process.ask("launches", {"case": _said(case), "arch": arch})
         return _checked(process, "launches", lambda: answers.launches(said["launches"]))
 
     def call(self, case: Case, device: str, inputs: Arrays) -> tuple[Mapping[str, Any], Arrays]:

@@ -105,6 +105,7 @@ class Answerer:
         return {"buffers": _buffers(self.kernel.scratch(_case(said["case"])))}, {}
 
     def launches(self, said: dict[str, Any], _: Arrays) -> Answer:
+        self.kernel.arch = said["arch"]
         made = [
             {
                 "grid": encode(tuple(launch.grid)),

@@ -107,7 +107,8 @@ class Declared:
         """Every element of every output holds poison before the first launch."""
         outputs = self._adapter.outputs(case)
         addresses = self._placed(device, case, inputs)
-        reports = [self._launch(device, module, variant, item, addresses) for item in self._adapter.launches(case)]
+        launches = self._adapter.launches(case, variant.arch)
+        reports = [self._launch(device, module, variant, item, addresses) for item in launches]
         arrays = {}
         for name, output in outputs.items():
             kind = dtype_of(output.dtype)
@@ -158,7 +159,7 @@ class Declared:
     def _work(
         self, device: Device, module: LoadedModule, variant: Variant, case: Case, addresses: Mapping[str, int]
     ) -> Callable[[], object]:
-        launches = self._adapter.launches(case)
+        launches = self._adapter.launches(case, variant.arch)
         return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
 
     def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:

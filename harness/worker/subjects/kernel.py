@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -119,22 +115,6 @@ class Launch:
     overlaps: bool = False
 
 
-def module_at(path: Path) -> ModuleType:
-    """The Python file as a module of a name of its own. Nothing is left beside it: on a host the tree is proved."""
-    label = f"_fmha_kernel_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(label, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[label] = module
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
-
-
 class Kernel(ABC):
     """What the loop has to know of a kernel: fields, build, inputs, launches, outputs and the right answer.
 
@@ -143,6 +123,7 @@ class Kernel(ABC):
     """
 
     root: Path = Path()  # of the repository; whoever loads the adapter sets it
+    arch: str = ""  # of the build that `launches` are of; whoever asks for them sets it
     source: ClassVar[str]  # the .cu, or the .ptx of another compiler, from the root of the repository
     sources: ClassVar[tuple[str, ...]] = ()  # files and folders that it includes: a change to them builds anew
     flags: ClassVar[tuple[str, ...]] = ("-std=c++17", "-O3", "-lineinfo")  # nvcc's, beside -arch and -D

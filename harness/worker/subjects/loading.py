@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fmha.harness.errors import UserError
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
-from fmha.harness.worker.subjects.kernel import Kernel, module_at
+from fmha.harness.worker.subjects.kernel import Kernel
+from fmha.harness.worker.subjects.modules import module_at, on_path
 
 
 def load_kernel(root: Path, where: str) -> Kernel:
@@ -15,6 +16,7 @@ def load_kernel(root: Path, where: str) -> Kernel:
     path = root / file
     if not colon or not path.is_file():
         raise UserError(f"{where}: no such file", where=str(root), next_step="name it FILE.py:CLASS")
+    on_path(root)  # for what lies beside the adapter
     try:
         made = getattr(module_at(path), name)()
     except Exception as error:

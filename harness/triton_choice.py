@@ -1,0 +1,82 @@
+"""What `@triton.autotune` and `@triton.heuristics` make of a launch's arguments, as they do it at a launch.
+
+An autotuner times its configurations. There is nothing to time here, so who asks either names one by its number or
+gets them in Triton's order, after Triton's own pruning, and takes the first that can be launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner, Config, Heuristics
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A function of `@triton.jit`, and all that it is launched with. `number`: which configuration of how many, where
+    there is an autotuner."""
+
+    function: Any
+    given: Mapping[str, Any]
+    number: int | None = None
+    of: int = 0
+
+
+def candidates(
+    function: Any, given: Mapping[str, Any], constants: Mapping[str, Any], choice: int | None
+) -> Iterator[Candidate]:
+    """`given` are the launch's arguments, `constants` and options among them. ValueError for what is no choice."""
+    yield from _within(function, Candidate(function, dict(given)), constants, choice)
+
+
+def _within(function: Any, made: Candidate, constants: Mapping[str, Any], choice: int | None) -> Iterator[Candidate]:
+    if isinstance(function, Heuristics):
+        given = dict(made.given)
+        for name, value in function.values.items():
+            given[name] = value(given)
+        yield from _within(function.fn, Candidate(function.fn, given, made.number, made.of), constants, choice)
+    elif isinstance(function, Autotuner) and _chosen_already(function, constants):
+        yield from _within(function.fn, made, constants, choice)
+    elif isinstance(function, Autotuner):
+        for config in _configurations(function, made.given, constants, choice):
+            number = function.configs.index(config)
+            chosen = Candidate(function.fn, {**made.given, **config.all_kwargs()}, number, len(function.configs))
+            yield from _within(function.fn, chosen, constants, choice)
+    elif hasattr(function, "arg_names") and hasattr(function, "warmup"):
+        yield Candidate(function, made.given, made.number, made.of)
+    elif hasattr(function, "fn"):
+        yield from _within(function.fn, made, constants, choice)
+    else:
+        raise ValueError(f"{function!r:.80} is no function of @triton.jit")
+
+
+def _chosen_already(tuner: Autotuner, constants: Mapping[str, Any]) -> bool:
+    """Whether the adapter gives all that the autotuner would choose. ValueError where it gives a part."""
+    wanted = {name for config in tuner.configs for name in config.kwargs} or {"num_warps"}
+    if wanted <= constants.keys():
+        return True
+    if both := sorted(constants.keys() & (wanted | {"num_warps", "num_stages", "num_ctas"})):
+        left = ", ".join(sorted(wanted - constants.keys()))
+        raise ValueError(f"{both[0]} is chosen by @triton.autotune: leave it out of constants, or give {left} as well")
+    return False
+
+
+def _configurations(
+    tuner: Autotuner, given: Mapping[str, Any], constants: Mapping[str, Any], choice: int | None
+) -> list[Config]:
+    """Those to try, in order."""
+    if choice is not None:
+        if not 0 <= choice < len(tuner.configs):
+            raise ValueError(f"choice is {choice}; the autotuner has {len(tuner.configs)} configurations, from 0 on")
+        found = [tuner.configs[choice]]
+    else:
+        tuner.nargs = {name: value for name, value in given.items() if name not in constants}
+        try:
+            found = tuner.prune_configs({name: value for name, value in given.items() if name in constants})
+        finally:
+            tuner.nargs = None
+    if any(config.pre_hook is not None for config in found):
+        raise ValueError("a configuration of the autotuner has a pre_hook, which changes what a launch is given")
+    return list(found)
