@@ -41,8 +41,11 @@ def _within(function: Any, made: Candidate, constants: Mapping[str, Any], choice
         yield from _within(function.fn, made, constants, choice)
     elif isinstance(function, Autotuner):
         for config in _configurations(function, made.given, constants, choice):
-            number = function.configs.index(config)
-            chosen = Candidate(function.fn, {**made.given, **config.all_kwargs()}, number, len(function.configs))
+            number = next((at for at, known in enumerate(function.configs) if known is config), None)
+            given = {**made.given, **config.all_kwargs()}
+            if config.pre_hook is not None:
+                config.pre_hook(given)  # what stands for buffers says what it may not do to them
+            chosen = Candidate(function.fn, given, number, len(function.configs))
             yield from _within(function.fn, chosen, constants, choice)
     elif hasattr(function, "arg_names") and hasattr(function, "warmup"):
         yield Candidate(function, made.given, made.number, made.of)
@@ -72,11 +75,10 @@ def _configurations(
             raise ValueError(f"choice is {choice}; the autotuner has {len(tuner.configs)} configurations, from 0 on")
         found = [tuner.configs[choice]]
     else:
-        tuner.nargs = {name: value for name, value in given.items() if name not in constants}
+        # Triton tells apart what a launch gives by position and by name; here nobody has said which is which.
+        tuner.nargs = dict(given)
         try:
-            found = tuner.prune_configs({name: value for name, value in given.items() if name in constants})
+            found = tuner.prune_configs({} if tuner.perf_model else dict(given))
         finally:
             tuner.nargs = None
-    if any(config.pre_hook is not None for config in found):
-        raise ValueError("a configuration of the autotuner has a pre_hook, which changes what a launch is given")
     return list(found)

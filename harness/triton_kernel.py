@@ -43,6 +43,7 @@ class TritonKernel(Kernel):
     name: ClassVar[str]
     signature: ClassVar[Mapping[str, str]]
     bare: ClassVar[tuple[str, ...]] = ()
+    arch: str = "sm_90a"  # where nobody has asked for a build yet
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def function(self) -> Any:
@@ -117,25 +118,28 @@ class TritonKernel(Kernel):
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _made(self, case: Case, arch: str) -> _Made:
-        """The first of the candidates that compiles and fits. Its error, where none does."""
+        """The first of the candidates that fits. The first one's error, where none does."""
+        from triton.compiler.errors import CompileTimeAssertionFailure
+
         from fmha.harness.triton_choice import candidates
         from fmha.harness.triton_target import compiled, target
 
         choice = case.choice if self._chosen else None
         constants = dict(self.constants(case))
         failed: Exception | None = None
+        function = self.function()  # imported as where there is no GPU: what asks for one decides for itself
         with target(arch):
-            function = self.function()
             given = {name: self._mock(case, name, value) for name, value in self.arguments(case).items()}
             if both := sorted(given.keys() & constants.keys()):
                 raise ValueError(f"{both[0]} is a constant, and arguments has it")
             for candidate in candidates(function, {**constants, **given}, constants, choice):
                 try:
                     found = compiled(candidate.function, candidate.given)
-                    if found.metadata.shared > MOST_SHARED:
-                        raise ValueError(f"it needs {found.metadata.shared} bytes of shared memory")
-                except Exception as error:
+                except CompileTimeAssertionFailure as error:  # an autotuner passes over it as well
                     failed = failed or error
+                    continue
+                if found.metadata.shared > MOST_SHARED:
+                    failed = failed or ValueError(f"it needs {found.metadata.shared} bytes of shared memory")
                     continue
                 specialised = _specialised(found.src, given)
                 return _Made(found, dict(candidate.given), specialised, candidate.number, candidate.of)
@@ -149,13 +153,19 @@ class TritonKernel(Kernel):
         if not kind.startswith("*") or kind[1:] not in _TYPES:
             known = ", ".join(f"*{item}" for item in _TYPES)
             raise ValueError(f"{name} is the buffer {value!r}, and signature gives it {kind or 'no type'}: {known}")
-        return Pointer(kind[1:], lambda: self._shape(case, value))
+        return Pointer(kind[1:], lambda: self._shape(case, value), lambda: self._zeroed(case, value))
 
     def _shape(self, case: Case, buffer: str) -> tuple[int, ...]:
         written = {**self.outputs(case), **self.scratch(case)}
         if buffer in written:
             return written[buffer].shape
         return tuple(np.shape(self.inputs(case, np.random.default_rng(0))[buffer]))
+
+    def _zeroed(self, case: Case, buffer: str) -> None:
+        """A configuration's pre_hook fills the buffer with zeros before a launch."""
+        written = {**self.outputs(case), **self.scratch(case)}
+        if buffer not in written or written[buffer].first != "zeros":
+            raise ValueError(f"autotune's pre_hook zeroes {buffer}: declare it as Output(..., first='zeros')")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +180,12 @@ class _Made:
 class Pointer:
     """A tensor as decorators and the JIT see it: of a type and a shape, at an address that is divisible by 16."""
 
-    def __init__(self, kind: str, shape: Callable[[], tuple[int, ...]]) -> None:
+    def __init__(self, kind: str, shape: Callable[[], tuple[int, ...]], zeroed: Callable[[], None]) -> None:
         label = _TYPES[kind][0]
         torch = sys.modules.get("torch")
         self.dtype = getattr(torch, label) if torch is not None else _Type(label)
         self._shape = shape
+        self.zero_ = zeroed
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -198,6 +199,85 @@ def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: 
     assert ran.returncode == ExitCode.GATE_FAILED
     assert "build-error: attention_t64_s128\n" in ran.stdout
     assert "CompilationError: at " in ran.stdout
+
+
+TUNED = """
+import triton
+import triton.language as tl
+from norms.parts.helpers import squared
+
+
+@triton.autotune([triton.Config({"STEP": 1}, num_warps=1), triton.Config({"STEP": 2}, num_warps=1)], key=["n"])
+@triton.heuristics({"BLOCK": lambda given: triton.next_power_of_2(given["n"])})
+@triton.jit
+def square(x, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, squared(tl.load(x + at, mask=at < n)), mask=at < n)
+"""
+TUNED_ADAPTER = """
+import numpy as np
+from fmha import Field, Output, TritonKernel
+from sizes import MOST
+
+
+class Square(TritonKernel):
+    source, name, bare = "norms/parts/square.py", "square", ("norms",)
+    fields = (Field("n", most=MOST), Field("choice", least=0, default=0))
+    signature = {"x": "*fp32"}
+
+    def constants(self, case):
+        return {}
+
+    def arguments(self, case):
+        return {"x": "x", "n": case.n}
+
+    def grid(self, case):
+        return 1, 1, 1
+
+    def inputs(self, case, random):
+        return {"x": random.random(case.n, np.float32)}
+
+    def outputs(self, case):
+        return {"x": Output((case.n,), first="input")}
+
+    def reference(self, case, inputs):
+        return {"x": inputs["x"].astype(np.float64) ** 2}
+"""
+
+
+@pytest.mark.triton
+def test_a_kernel_of_tritons_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a package with a helper, decorated, in place; and a fault that one of the autotuner's choices has."""
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    root = repository_with("triton", tmp_path / "ours")
+    parts = root / "norms" / "parts"
+    parts.mkdir(parents=True)
+    (root / "norms/__init__.py").write_text("raise ImportError('for a GPU')\n")
+    (parts / "__init__.py").write_text("")
+    (parts / "square.py").write_text(TUNED)
+    helper = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef squared(x):\n    return x * x\n"
+    (parts / "helpers.py").write_text(helper)
+    (root / "sizes.py").write_text("MOST = 4096\n")
+    (root / "fmha_kernels.py").write_text(TUNED_ADAPTER)
+    matrix = root / "matrix.yaml"
+    text = matrix.read_text().replace("attention: fmha_kernels.py:Attention", "square: fmha_kernels.py:Square")
+    axes = "suites:\n  small: {axes: {n: [1, 100], choice: [0, 1]}}\n\ngates:"
+    text = re.sub(r"(?s)suites:.*?gates:", axes, text).replace("attention_t64_s128", "square_n100")
+    matrix.write_text(text)
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    record = json.loads(ran.stdout)
+    assert record["verdict"]["passed"] == record["verdict"]["total"] == 4
+    chosen = {dict(item["defines"])["autotune"] for item in record["variants"]}
+    assert chosen == {"0_of_2", "1_of_2"}
+    source = parts / "square.py"
+    source.write_text(
+        source.read_text().replace("mask=at < n)), mask", "mask=at < n)) * (1 if STEP == 1 else 3), mask")
+    )
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.GATE_FAILED
+    failed = {item["id"] for item in json.loads(ran.stdout)["configurations"] if item["status"] != "pass"}
+    assert failed == {"square_n1_choice1", "square_n100_choice1"}
 
 
 @pytest.mark.cute
