@@ -14,6 +14,7 @@ import numpy as np
 
 from fmha.harness.contract.device import SINGLE, Dim3
 from fmha.harness.judge.case import Case
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.worker.subjects.kernel import Argument, Build, Kernel, Launch
 from fmha.harness.worker.subjects.modules import module_of
 
@@ -78,7 +79,7 @@ class TritonKernel(Kernel):
             made = self._made(case, arch)
         except Exception:  # a kernel that does not compile: the build, which compiles it again, says why
             return Build(self.name, {name: _plain(value) for name, value in self.constants(case).items()})
-        defines = {name: _plain(value) for name, value in self.meta(case).items()} | made.specialised
+        defines = {name: _plain(value) for name, value in self.meta(case).items()} | dict(made.specialised)
         if made.number is not None:
             defines["autotune"] = f"{made.number}_of_{made.of}"
             self._say(made.number, made.of)
@@ -245,7 +246,7 @@ def _passed(name: str, kind: Any, value: Any) -> Argument:
         raise ValueError(f"{name} is passed as {kind}: buffers, numbers and None are what fmha passes")
     form = _TYPES[kind][1] if kind in _TYPES else ""
     if kind == "bf16":
-        return np.frombuffer(np.float32(value).tobytes()[2:], np.uint16)[0]
+        return bytes(round_to_bf16(np.array([value], np.float64)).tobytes())
     if not form:
         raise ValueError(f"{name} is passed as {kind}, and no number of that type can be")
-    return np.bool_(value) if form == "u1" else np.dtype(form).type(value)
+    return np.array(value).astype(bool if kind in ("i1", "u1") else form).tobytes()

@@ -49,7 +49,7 @@ def test_it_answers_with_plain_data(tmp_path: Path) -> None:
     assert {name: (item.shape, item.dtype) for name, item in adapter.scratch(CASE).items()} == {
         "half": ((4, 2), "bf16")
     }
-    (launch,) = adapter.launches(CASE)
+    (launch,) = adapter.launches(CASE, "sm_90a")
     assert (launch.grid, launch.entry, launch.overlaps) == ((1, 1, 1), "other", True)
     packed, *others = launch.args
     assert packed.at == {0: "x", 8: "y", 16: b"\4\0\0\0", 24: b"\0\0\0\0\0\0\xe0?"}  # type: ignore[union-attr]
@@ -70,7 +70,7 @@ def test_what_goes_wrong_is_told_with_its_line(tmp_path: Path, method: str) -> N
 def _all_of(adapter: Adapter) -> None:
     adapter.reference(CASE, adapter.inputs(0, CASE))
     adapter.outputs(CASE)
-    adapter.launches(CASE)
+    adapter.launches(CASE, "sm_90a")
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_what_it_says_is_looked_at(tmp_path: Path, method: str, body: str, words
         return
     asked: Mapping[str, Any] = {
         "outputs": lambda: adapter.outputs(CASE),
-        "launches": lambda: adapter.launches(CASE),
+        "launches": lambda: adapter.launches(CASE, "sm_90a"),
         "build": lambda: adapter.build(CASE, "sm_90a"),
     }
     with pytest.raises(AdapterError) as caught:

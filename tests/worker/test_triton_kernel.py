@@ -53,7 +53,7 @@ class Scale(TritonKernel):
     source = "src/ours/ops/scale.py"
     name = "scale"
     bare = ("ours",)
-    fields = (Field("n"), Field("stride"), Field("bias", choices=("no", "yes"), default="no"))
+    fields: ClassVar = (Field("n"), Field("stride"), Field("bias", choices=("no", "yes"), default="no"))
     signature: ClassVar = {"x": "*fp32", "bias": "*fp32", "seen": "*i32"}
 
     def constants(self, case: Case) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ class Scale(TritonKernel):
 
 
 class Chosen(Scale):
-    fields = (*Scale.fields, Field("choice", least=0))
+    fields: ClassVar = (*Scale.fields, Field("choice", least=0))
 
 
 @pytest.fixture
