@@ -23,6 +23,11 @@ def brought() -> bool:
     return (_BROUGHT / _MARK).is_file()
 
 
+def documents() -> Path:
+    """The folder of the documentation: the checkout's, or what a wheel brings of it."""
+    return (_BROUGHT if brought() else _PACKAGE.parent) / "docs"
+
+
 def version() -> str:
     """Of the installed distribution."""
     from importlib import metadata  # here: a checkout does not ask

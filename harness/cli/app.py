@@ -30,6 +30,7 @@ ANSWERS: Exits = {0: "every host answered", 2: USAGE, 3: "a host did not answer,
 # exit codes mean. They are told without loading the module.
 COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "run-matrix": ("Build, run and gate a suite of matrix.yaml.", VERDICT),
+    "docs": ("Print a page of the documentation, or list the pages.", DONE),
     "init": ("Write what a repository needs to have a kernel of its own judged.", DONE),
     "bench": ("Time the Hopper kernels beside SDPA, FlexAttention and Triton.", DONE),
     "emulate": (

@@ -17,6 +17,7 @@ from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.contract.device import DeviceError
 from fmha.harness.errors import ExitCode, InfrastructureError
+from fmha.harness.extras import install
 from fmha.harness.worker.devices.cuda import architecture
 
 # By name, each with the module that it needs and what pip installs it by.
@@ -62,7 +63,7 @@ def _run(output: Path, flex: bool, peers: list[str], json: bool) -> ExitCode:
     missing = [name for name in ("torch", "triton", "cuda.bindings") if not _installed(name)]
     if missing:
         what = f"the benchmark needs {', '.join(missing)}"
-        raise InfrastructureError(what, next_step="pip install 'fmha[cuda,bench]'")
+        raise InfrastructureError(what, next_step=install("cuda", "bench"))
     for name in peers:
         module, package = PEERS[name]
         if not _installed(module):

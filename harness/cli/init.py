@@ -13,7 +13,9 @@ import typer
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.extras import install
 from fmha.harness.stages.init import ARCHS, EXAMPLES, WORKFLOWS, Choice, initialise
+from fmha.harness.stages.installed import PAGE, place
 from fmha.harness.stages.preflight import git_root
 
 HELP = """Write what a repository needs to have a kernel of its own judged: matrix.yaml, a CUDA kernel with its adapter
@@ -55,7 +57,9 @@ def _run(example: str | None, arch: str | None, ci: str | None, ask: bool, json:
     for name in written:
         say(f"wrote {name}")
     if (extras := EXAMPLES[choice.example]) != EXAMPLES[default.example]:
-        say(f"needs: pip install 'fmha[{extras}]'")
+        say(f"needs: {install(*extras.split(','))}")
+    if WORKFLOWS[choice.ci] and not place():
+        say(f"the workflow installs fmha from the repository's variable FMHA; {PAGE} says what to set it to")
     say("next: git add -A && git commit -m 'Have the kernel judged' && fmha run-matrix")
     return ExitCode.PASS
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import UserError
+from fmha.harness.extras import install
 from fmha.harness.scripted.emulated import LaunchRefusedError, Machine, Told, running, say
 from fmha.harness.scripted.machine import Options
 
@@ -31,7 +32,7 @@ def run_script(words: Sequence[str], options: Options, tell: Callable[[Told], No
     """Runs `SCRIPT.py ARGS...` or `-m MODULE ARGS...` in this process, and gives `tell` what is found as soon as it is
     there. UserError when there is nothing to run."""
     if find_spec("triton") is None:
-        raise UserError("Triton is not installed", next_step="pip install 'fmha[triton]'")
+        raise UserError("Triton is not installed", next_step=install("triton"))
     module = words[1] if words and words[0] == "-m" and len(words) > 1 else None
     if module is None and (not words or not Path(words[0]).is_file()):
         raise UserError(f"{words[0] if words else 'python'}: no script", next_step="give SCRIPT.py, or -m MODULE")

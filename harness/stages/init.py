@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.stages.installed import place
 
 _EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 # Each with the extras of fmha that it takes to run it.
@@ -24,6 +26,7 @@ WORKFLOWS: Final[Mapping[str, str]] = {
     "gitea": ".gitea/workflows/fmha.yml",
     "none": "",
 }
+_FROM: Final = '${FMHA:?is not set}"'  # in the workflow: where the job gets fmha from
 IGNORED: Final = (".fmha/", "/results/*.json", "/results/.*", "/results/*.html", "/results/modelled/", "__pycache__/")
 
 
@@ -59,7 +62,10 @@ def _files(choice: Choice) -> dict[str, str]:
     files["matrix.yaml"] = files["matrix.yaml"].replace("arch: sm_90a", f"arch: {choice.arch}")
     if workflow := WORKFLOWS[choice.ci]:
         text = (_EXAMPLES / "ci" / "fmha.yml").read_text(encoding="utf-8")
-        files[workflow] = text.replace("fmha[nvcc]", f"fmha[{EXAMPLES[choice.example]}]")
+        text = text.replace("fmha[nvcc]", f"fmha[{EXAMPLES[choice.example]}]")
+        if here := place():  # what is installed here can be installed there
+            text = re.sub(r"(?m)^ *FMHA: .*\n", "", text).replace('"fmha[', "'fmha[").replace(_FROM, f"{here}'")
+        files[workflow] = text
     return files
 
 

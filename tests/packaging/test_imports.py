@@ -78,7 +78,7 @@ sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
 import fmha
 names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
 clients = ("fmha.harness.attention", "fmha.harness.exact", "fmha.harness.bench")
-clients += ("fmha.harness.examples.triton",)
+clients += ("fmha.harness.examples.triton", "fmha.harness.triton_choice", "fmha.harness.triton_target")
 clients += tuple(f"fmha.harness.scripted.{name}" for name in ("graphs", "torch_device", "triton_driver"))
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]
 for name in names:

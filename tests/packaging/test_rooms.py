@@ -30,7 +30,7 @@ ROWS = tuple(
         "harness.judge",
         "harness.back_off harness.depth harness.git harness.isolate harness.own harness.project",
         "harness.account",
-        "harness.cpp_names harness.errors harness.examples harness.text harness.triton_choice harness.triton_target",
+        "harness.cpp_names harness.errors harness.examples harness.extras harness.text harness.triton_choice harness.triton_target",
         "harness.triton_ptx",
         "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
         "emulator",

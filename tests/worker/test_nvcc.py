@@ -47,7 +47,7 @@ def test_none_at_all_says_what_to_do(tmp_path):
     with pytest.raises(NvccError) as caught:
         find_nvcc({"PATH": str(on_path.parent)}, tmp_path / "site")
     assert "nvcc 12.4 is older than 12.9" in str(caught.value)
-    assert "pip install 'fmha[nvcc]'" in str(caught.value)
+    assert "'nvidia-cuda-nvcc==13.0.*'" in str(caught.value)
 
 
 def test_the_chosen_one_is_used(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -53,7 +54,11 @@ class Scale(TritonKernel):
     source = "src/ours/ops/scale.py"
     name = "scale"
     bare = ("ours",)
-    fields: ClassVar = (Field("n"), Field("stride"), Field("bias", choices=("no", "yes"), default="no"))
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("n"),
+        Field("stride"),
+        Field("bias", choices=("no", "yes"), default="no"),
+    )
     signature: ClassVar = {"x": "*fp32", "bias": "*fp32", "seen": "*i32"}
 
     def constants(self, case: Case) -> Mapping[str, Any]:
@@ -77,7 +82,7 @@ class Scale(TritonKernel):
 
 
 class Chosen(Scale):
-    fields: ClassVar = (*Scale.fields, Field("choice", least=0))
+    fields: ClassVar[tuple[Field, ...]] = (*Scale.fields, Field("choice", least=0))
 
 
 @pytest.fixture
@@ -219,9 +224,7 @@ def test_a_package_is_the_repositorys(root: Path, tmp_path: Path) -> None:
     for name in ("__init__.py", "ops/__init__.py", "ops/scale.py"):
         (other / "ours" / name).write_text("")
     sys.path.insert(0, str(other))
-    import ours.ops.scale  # type: ignore[import-not-found]
-
-    assert ours.ops.scale
+    importlib.import_module("ours.ops.scale")
     kernel = made(Scale, root)
     with pytest.raises(ValueError, match=r"and not src/ours/ops/scale.py: it was imported before"):
         kernel.compile(case(kernel, "n100_stride3"), "sm_90a")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.errors import InfrastructureError
+from fmha.harness.extras import install
 from fmha.harness.worker.process import run_group
 
 MINIMUM = (12, 9)  # the first nvcc that knows sm_100a's tcgen05 well enough for the kernels here
 QUERY_SECONDS = 30.0
-INSTALL = "pip install 'fmha[nvcc]', or put an nvcc >= 12.9 on PATH or into FMHA_NVCC"
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 
 
@@ -30,6 +30,10 @@ class Nvcc:
     path: Path
     version: str
     release: tuple[int, int]
+
+
+def next_step() -> str:
+    return f"{install('nvcc')}, or put an nvcc >= 12.9 on PATH or into FMHA_NVCC"
 
 
 def find_nvcc(environment: Mapping[str, str] | None = None, site_packages: Path | None = None) -> Nvcc:
@@ -50,7 +54,7 @@ def find_nvcc(environment: Mapping[str, str] | None = None, site_packages: Path 
     if (packaged / "bin" / "nvcc").is_file():
         _make_executable(packaged)
         return _usable(query(packaged / "bin" / "nvcc"))
-    raise NvccError("; ".join([*seen, "no nvcc >= 12.9 was found"]), next_step=INSTALL)
+    raise NvccError("; ".join([*seen, "no nvcc >= 12.9 was found"]), next_step=next_step())
 
 
 def query(path: Path) -> Nvcc:
@@ -91,4 +95,4 @@ def _make_executable(toolkit: Path) -> None:
         try:
             tool.chmod(tool.stat().st_mode | 0o111)
         except OSError as error:
-            raise NvccError(f"is not executable: {error.strerror}", where=str(tool), next_step=INSTALL) from error
+            raise NvccError(f"is not executable: {error.strerror}", where=str(tool), next_step=next_step()) from error

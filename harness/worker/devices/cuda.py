@@ -30,11 +30,11 @@ from fmha.harness.contract.device import (
     TensorMapSpec,
     TensorMapType,
 )
+from fmha.harness.extras import install
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
-INSTALL = "pip install 'fmha[cuda]'"
 # What a driver says to a launch that no such GPU makes; all else may be the machine's fault.
 ILLEGAL: Final = frozenset(
     f"CUDA_ERROR_{name}"
@@ -360,7 +360,7 @@ def driver() -> ModuleType:
     try:
         from cuda.bindings import driver as bindings
     except ImportError as error:
-        raise DeviceError(f"cuda.bindings cannot be imported ({error}); {INSTALL}") from error
+        raise DeviceError(f"cuda.bindings cannot be imported ({error}); {install('cuda')}") from error
     try:
         _check("cuInit", bindings.cuInit(0))
     except RuntimeError as error:  # the bindings' own, when they find no libcuda
