@@ -15,4 +15,4 @@ def install(*extras: str) -> str:
     wanted = [item for item in required if any(re.search(rf"""extra == ['"]{extra}['"]""", item) for extra in extras)]
     named = [item.partition(";")[0].replace(" ", "") for item in wanted]
     words = " ".join(f"'{item}'" for item in dict.fromkeys(named))
-    return f"pip install {words}" if words else f"install fmha's extra {','.join(extras)}"
+    return f"pip install {words}" if words else f"install the extra {','.join(extras)}"
