@@ -48,7 +48,7 @@ needs_gpu = pytest.mark.skipif(not available(), reason="no CUDA device here")
 
 def test_without_the_bindings_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(DeviceError, match=r"cuda\.bindings cannot be imported .*; pip install 'fmha\[cuda\]'"):
+    with pytest.raises(DeviceError, match=r"cuda\.bindings cannot be imported .*; pip install 'cuda-bindings>=12.9'"):
         cuda.CudaDevice()
 
 
