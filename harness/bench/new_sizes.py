@@ -1,4 +1,4 @@
-"""What a call costs the host whose sizes no call had before, as a server's: `python -m fmha.harness.bench.new_sizes OUT`.
+"""What a call of sizes that no call had before costs the host: `python -m fmha.harness.bench.new_sizes RECORD`.
 
 Needs a GPU and torch; with `--peers fa3,sdpa` those are called over the same tensors. A row has the microseconds from a
 call to its return: of the first calls, which compile, none is counted.
@@ -21,6 +21,9 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import attention
+from fmha.harness.bench.swept import build_all
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.variants import VARIANTS
 
 CALLS: Final = 400
 BETWEEN: Final = 20  # calls, after which the GPU is waited for: no call waits for room in its queue
@@ -122,6 +125,7 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
     options = parser.parse_args()
     peers = [name for name in options.peers.split(",") if name]
+    build_all([v for v in VARIANTS if v.arch == ARCH and v.head_dim in (64, 128)])
     rows = []
     for loop in loops(peers):
         for name, steps in loop.steps.items():

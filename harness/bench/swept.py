@@ -17,7 +17,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -279,8 +279,16 @@ def _o(plan: AttentionPlan, tensors: Any) -> torch.Tensor:
     return plan.run(tensors, None).o
 
 
-def build(shapes: Iterable[Shape], seconds: float) -> None:
-    """All that is launched, side by side."""
+def build_all(variants: Sequence[Variant], seconds: float = 600.0) -> None:
+    """Side by side, to be found among the account's builds by whoever launches them."""
+    cores, root = len(os.sched_getaffinity(0)), project.sources()
+    for made in build_variants(root, variants, account.folder("builds"), seconds, cores, lambda _: None):
+        if made.error is not None:
+            raise InfrastructureError(f"a kernel does not build: {made.error}")
+
+
+def variants_of(shapes: Iterable[Shape]) -> list[Variant]:
+    """All that are launched."""
     wanted: dict[str, Variant] = {}
     for shape in shapes:
         call = Call(
@@ -288,11 +296,7 @@ def build(shapes: Iterable[Shape], seconds: float) -> None:
             s_k=shape.s_k, scale=1.0,
         )  # fmt: skip
         wanted |= {variant.name: variant for _, _, variant, _ in choices(shape, call)}
-    cores, root = len(os.sched_getaffinity(0)), project.sources()
-    made = build_variants(root, list(wanted.values()), account.folder("builds"), seconds, cores, lambda _: None)
-    for one in made:
-        if one.error is not None:
-            raise InfrastructureError(f"a kernel does not build: {one.error}")
+    return list(wanted.values())
 
 
 def told(row: Mapping[str, Any]) -> str:
@@ -317,7 +321,7 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.monotonic()
     shapes = list(drawn(options.seed, options.count))
-    build(shapes, 600.0)
+    build_all(variants_of(shapes))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
     first = box.measure()
     report: dict[str, Any] = {
