@@ -274,12 +274,11 @@ class Prepared:
         self._launches = [(function, config) for function, config, _ in launches]
         (params,) = {params for _, _, params in launches}
         self._params = _Params(params)
-        entries = tuple(_entry(f"cu{name}") for name in calls.ENTRIES)
         placed = (
             [(self._params.base + offset, source, beyond) for offset, source, beyond in fields]
             for fields in (maps, pointers)
         )
-        self._kept = calls.Launches(entries, int(_primary_context(index)), self._params.arguments, *placed)
+        self._kept = calls.Launches(entries(calls.ENTRIES), context(index), self._params.arguments, *placed)
         self._configured: dict[int, tuple[bytes, list[Any]]] = {}
 
     def __call__(self, stream: int, addresses: bytes, *more: int) -> None:
@@ -288,14 +287,35 @@ class Prepared:
         configured = self._configured.get(stream) or self._configure(stream)
         answer = self._kept(configured[0], addresses, *more)
         if answer:
-            _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
+            refuse(answer)
+
+    @property
+    def functions(self) -> list[int]:
+        """Of the launches, as the driver knows them."""
+        return [int(function) for function, _ in self._launches]
 
     def _configure(self, stream: int) -> tuple[bytes, list[Any]]:
         configs = [_configured(config, stream) for _, config in self._launches]
-        functions = [int(function) for function, _ in self._launches]
-        words = [word for pair in zip(functions, (config.getPtr() for config in configs), strict=True) for word in pair]
+        words = [
+            word for pair in zip(self.functions, (config.getPtr() for config in configs), strict=True) for word in pair
+        ]
         self._configured[stream] = struct.pack(f"<{len(words)}Q", *words), configs
         return self._configured[stream]
+
+
+def refuse(answer: int) -> None:
+    """Raises for what calls.Launches and calls.Planner answer but 0."""
+    _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
+
+
+def entries(names: Sequence[str]) -> tuple[int, ...]:
+    """The addresses of functions of the driver, named without their "cu"."""
+    return tuple(_entry(f"cu{name}") for name in names)
+
+
+def context(index: int) -> int:
+    """The primary one of a visible GPU."""
+    return int(_primary_context(index))
 
 
 @functools.cache
