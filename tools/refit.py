@@ -11,27 +11,32 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from fmha.harness.kernel_side import paces
 from fmha.harness.kernel_side.paces import PACES, RATES, Pace, Rates
-from fmha.harness.kernel_side.price import MEAN, Decode, call_us
+from fmha.harness.kernel_side.params import sm90_launch
+from fmha.harness.kernel_side.price import BALANCED, MULTIPROCESSORS, UNKNOWN, Decode, call_us
 
 WRITTEN: Final = Path(paces.__file__)
 NEAR: Final = 1.6  # of the fastest: what is slower than that has to be known for slow, and little more
-STEPS: Final = (1.5, 1.2, 1.08, 1.03, 1.01)
+STEPS: Final = (1.4, 1.15, 1.05, 1.02)
+ATTEMPTS: Final = 9
+SHAKES: Final = (0.1, 0.3, 0.6)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Swept:
     """A shape, and the microseconds of each choice of rows and splits."""
 
     of: Decode
+    by_head: bool
     us: Mapping[tuple[int, int], float]
     ruled: tuple[int, int]  # what the harness took when the record was made
     name: str
@@ -41,14 +46,28 @@ class Swept:
     def best(self) -> float:
         return min(self.us.values())
 
+    @cached_property
+    def tried(self) -> list[tuple[int, int]]:
+        """Of the choices those that the harness would price, or others with as long a longest split."""
+        there = {asked for head_dim, asked, by_head in PACES if (head_dim, by_head) == (self.of.head_dim, self.by_head)}
+        return [(rows, splits) for rows, splits in self.us if rows in there and self._fits(rows, splits)]
+
+    def _fits(self, rows: int, splits: int) -> bool:
+        if splits == 1:
+            return self.by_head or not rows
+        launch = sm90_launch(self.of.head_dim, rows)
+        ctas = -(-self.of.rows // launch.rows) * self.of.planes
+        return splits == BALANCED or ctas * splits <= MULTIPROCESSORS * launch.ctas_per_sm
+
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    paces: Mapping[int, Pace]  # by FMHA_ROWS
+    paces: Mapping[tuple[int, bool], Pace]  # by FMHA_ROWS and whether K/V heads are known
     rates: Rates
 
-    def us(self, of: Decode, choice: tuple[int, int]) -> float:
-        return call_us(of, *choice, self.paces[choice[0]], self.rates)
+    def us(self, row: Swept, choice: tuple[int, int]) -> float:
+        asked, splits = choice
+        return call_us(row.of, asked, splits, self.paces[asked, row.by_head or splits == BALANCED], self.rates)
 
 
 def swept(records: Sequence[Path]) -> list[Swept]:
@@ -56,16 +75,15 @@ def swept(records: Sequence[Path]) -> list[Swept]:
     for record in records:
         for row in json.loads(record.read_text(encoding="utf-8"))["rows"]:
             us = {_choice(name): time for name, time in row["us"].items() if name[0] in "-0123456789"}
-            us = {choice: time for choice, time in us.items() if (row["head_dim"], choice[0]) in PACES}
             peer = min((time for name, time in row["us"].items() if name[0] not in "-0123456789"), default=0.0)
-            found.append(Swept(decode_of(row), us, _choice(row["rule"]), _said(row), peer))
+            found.append(Swept(decode_of(row), row["kv_heads"] > 1, us, _choice(row["rule"]), _said(row), peer))
     return found
 
 
 def decode_of(row: Mapping[str, Any]) -> Decode:
     """As the harness sees it, which does not know lengths that lie on the device."""
     planes, group = row["batch"] * row["kv_heads"], row["heads"] // row["kv_heads"]
-    return Decode(row["head_dim"], planes, row["t"] * group, row["s_k"], MEAN if row["lengths"] else 1.0)
+    return Decode(row["head_dim"], planes, row["t"] * group, row["s_k"], UNKNOWN if row["lengths"] else 1.0)
 
 
 def _choice(name: str) -> tuple[int, int]:
@@ -80,12 +98,14 @@ def _said(row: Mapping[str, Any]) -> str:
 
 def now(head_dim: int) -> Constants:
     """Those that are written."""
-    return Constants({rows: pace for (of, rows), pace in PACES.items() if of == head_dim}, RATES[head_dim])
+    return Constants(
+        {(rows, by_head): pace for (of, rows, by_head), pace in PACES.items() if of == head_dim}, RATES[head_dim]
+    )
 
 
 def loss(of: Swept, constants: Constants) -> float:
     """How much longer the cheapest takes than the fastest, as a part of its time."""
-    cheapest = min(of.us, key=lambda choice: constants.us(of.of, choice))
+    cheapest = min(of.tried, key=lambda choice: constants.us(of, choice))
     return of.us[cheapest] / of.best - 1
 
 
@@ -94,11 +114,12 @@ def error(rows: Sequence[Swept], constants: Constants) -> float:
     of_prices, count = 0.0, 0
     lost = 0.0
     for row in rows:
-        best, priced = row.best, {choice: constants.us(row.of, choice) for choice in row.us}
-        for choice, us in row.us.items():
-            off = math.log(priced[choice] / us)
+        best, priced = row.best, {choice: constants.us(row, choice) for choice in row.tried}
+        for choice, price in priced.items():
+            us = row.us[choice]
+            off = math.log(price / us)
             far = us > NEAR * best
-            weight = 0.1 if far and priced[choice] > NEAR * best else 1.0
+            weight = 0.1 if far and price > NEAR * best else 1.0
             of_prices += weight * off * off
             count += 1
         chosen = row.us[min(priced, key=lambda choice: priced[choice])] / best - 1
@@ -107,36 +128,54 @@ def error(rows: Sequence[Swept], constants: Constants) -> float:
 
 
 def fitted(rows: Sequence[Swept], start: Constants, say: Callable[[str], None]) -> Constants:
-    """By steps of one constant at a time, as long as they help."""
+    """By steps of one constant at a time, as long as they help; from several starts near the best so far, as there are
+    many places where no single step does."""
+    generator = random.Random(0)
+    best, least = _descended(rows, start)
+    for attempt in range(ATTEMPTS):
+        found, error_of_it = _descended(rows, _shaken(best, generator, SHAKES[attempt % len(SHAKES)]))
+        if error_of_it < least:
+            best, least = found, error_of_it
+            say(f"  attempt {attempt + 1}: {least:.4f}")
+    return best
+
+
+def _shaken(of: Constants, generator: random.Random, most: float) -> Constants:
+    for change in _changes(of):
+        of = change(of, math.exp(generator.gauss(0, most)))
+    return of
+
+
+def _descended(rows: Sequence[Swept], start: Constants) -> tuple[Constants, float]:
     best, least = start, error(rows, start)
     for step in STEPS:
         moved = True
         while moved:
             moved = False
-            for change in _changes(best, step):
-                changed = change(best)
-                found = error(rows, changed)
-                if found < least * (1 - 1e-4):
-                    best, least, moved = changed, found, True
-        say(f"  steps of {step}: {least:.4f}")
-    return best
+            for change in _changes(best):
+                for factor in (step, 1 / step):
+                    changed = change(best, factor)
+                    found = error(rows, changed)
+                    if found < least * (1 - 1e-3):
+                        best, least, moved = changed, found, True
+                        break
+    return best, least
 
 
-def _changes(of: Constants, step: float) -> list[Callable[[Constants], Constants]]:
+def _changes(of: Constants) -> list[Callable[[Constants, float], Constants]]:
     """Each multiplies one constant."""
-    found: list[Callable[[Constants], Constants]] = []
-    for factor in (step, 1 / step):
-        found += [partial(_paced, rows, field.name, factor) for rows in of.paces for field in fields(Pace)]
-        found += [partial(_rated, field.name, factor) for field in fields(Rates) if field.name != "part_bytes"]
+    found: list[Callable[[Constants, float], Constants]] = []
+    found += [partial(_paced, key, field.name) for key in of.paces for field in fields(Pace)]
+    found += [partial(_rated, field.name) for field in fields(Rates) if field.name != "part_bytes"]
     return found
 
 
-def _paced(rows: int, name: str, factor: float, of: Constants) -> Constants:
-    pace = of.paces[rows]
-    return replace(of, paces={**of.paces, rows: replace(pace, **{name: getattr(pace, name) * factor})})
+def _paced(key: tuple[int, bool], name: str, of: Constants, factor: float) -> Constants:
+    pace = of.paces[key]
+    return replace(of, paces={**of.paces, key: replace(pace, **{name: getattr(pace, name) * factor})})
 
 
-def _rated(name: str, factor: float, of: Constants) -> Constants:
+def _rated(name: str, of: Constants, factor: float) -> Constants:
     return replace(of, rates=replace(of.rates, **{name: getattr(of.rates, name) * factor}))
 
 
@@ -149,14 +188,14 @@ def tell(rows: Sequence[Swept], constants: Mapping[int, Constants], worst: int) 
             continue
         priced = [loss(row, of) for row in mine]
         ruled = [row.us[row.ruled] / row.best - 1 for row in mine if row.ruled in row.us]
-        off = [abs(of.us(row.of, c) / us - 1) for row in mine for c, us in row.us.items() if us < NEAR * row.best]
+        off = [abs(of.us(row, c) / row.us[c] - 1) for row in mine for c in row.tried if row.us[c] < NEAR * row.best]
         lines.append(f"{head_dim:8}  {len(mine):6}  {_losses(priced)}   {_losses(ruled)}   {fmean(off):.1%}")
         for row in sorted(mine, key=lambda row: -loss(row, of))[:worst]:
-            cheapest = min(row.us, key=lambda choice: of.us(row.of, choice))
+            cheapest = min(row.tried, key=lambda choice: of.us(row, choice))
             fastest = min(row.us, key=lambda choice: row.us[choice])
             lines.append(
-                f"    {row.name}: {cheapest} {row.us[cheapest]} us priced {of.us(row.of, cheapest):.1f}, fastest "
-                f"{fastest} {row.us[fastest]} priced {of.us(row.of, fastest):.1f}; rule {row.ruled} "
+                f"    {row.name}: {cheapest} {row.us[cheapest]} us priced {of.us(row, cheapest):.1f}, fastest "
+                f"{fastest} {row.us[fastest]}; rule {row.ruled} "
                 f"{row.us.get(row.ruled, 0)}"
             )
     return "\n".join(lines)
@@ -169,9 +208,11 @@ def _losses(found: Sequence[float]) -> str:
 def written(constants: Mapping[int, Constants]) -> str:
     """paces.py with these."""
     head = WRITTEN.read_text(encoding="utf-8").split("\nPACES: Final")[0]
-    lines = ["PACES: Final[Mapping[tuple[int, int], Pace]] = {"]
+    lines = ["PACES: Final[Mapping[tuple[int, int, bool], Pace]] = {"]
     for head_dim, of in constants.items():
-        lines += [f"    ({head_dim}, {rows}): Pace({_values(pace)})," for rows, pace in of.paces.items()]
+        lines += [
+            f"    ({head_dim}, {rows}, {by_head}): Pace({_values(pace)})," for (rows, by_head), pace in of.paces.items()
+        ]
     lines += ["}", "RATES: Final[Mapping[int, Rates]] = {"]
     lines += [f"    {head_dim}: Rates({_values(of.rates)})," for head_dim, of in constants.items()]
     return "\n".join([head, *lines, "}", ""])

@@ -8,7 +8,7 @@ take, as a sparse branch or a mistake, is left to plans.py, and so is what no ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import torch
@@ -60,11 +60,8 @@ def tables() -> tuple[list[Any], ...]:
         for item in HOPPER
     ]  # fmt: skip
     shapes = [(*key, launch.rows, launch.keys, launch.ctas_per_sm) for key, launch in SM90_SHAPES.items()]
-    paces = [(*key, pace.around, pace.tile, pace.together) for key, pace in PACES.items()]
-    rates = [
-        (key, of.launch, of.memory, of.lead, of.merge, of.merge_part, of.cache, of.part_bytes, of.balanced)
-        for key, of in RATES.items()
-    ]
+    paces = [(*key, *astuple(pace)) for key, pace in PACES.items()]
+    rates = [(key, *astuple(of)) for key, of in RATES.items()]
     return variants, shapes, paces, rates
 
 

@@ -34,9 +34,10 @@ from fmha.harness.bench import box
 from fmha.harness.bench.timing import captured, in_turn
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.kernel_side.choice import ARCH, MULTIPROCESSORS, PART_KEYS, Balance, kind_of
+from fmha.harness.kernel_side.choice import ARCH, Balance, kind_of
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, sm90_launch
+from fmha.harness.kernel_side.price import BALANCED, MULTIPROCESSORS, PART_KEYS
 from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_lengths, knows_pages, rows_define
 from fmha.harness.kernel_side.variants import kind_of as variant_kind
 from fmha.harness.worker.compilers.build import build_variants
@@ -46,7 +47,6 @@ MOST_SETS: Final = 12
 MOST_ERROR: Final = 8e-3  # relative, of bf16 outputs
 MOST_KEYS_BYTES: Final = 1 << 30  # of K and V of a shape
 ROUNDS: Final = 5
-BALANCED: Final = -1  # in the place of a number of splits
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 # Query heads and K/V heads of models that are served: Llama, Qwen, Mistral, Gemma and others, whole or a GPU's share.
 HEADS: Final = (
@@ -260,6 +260,10 @@ def measured(shape: Shape, peers: list[str]) -> dict[str, Any]:
     for rows, splits, of, call in choices(shape, arguments.call):
         plan = AttentionPlan(arguments, tensors[0], of, call, "lse")
         keep(f"{rows} {splits}", [partial(_o, plan, each) for each in tensors])
+    rule = f"{rows_define(variant)} {BALANCED if ruled.balance else ruled.splits}"
+    if rule not in graphs:
+        plan = AttentionPlan(arguments, tensors[0], variant, ruled, "lse")
+        keep(rule, [partial(_o, plan, each) for each in tensors])
     others = [list(peers_of(peers, shape, x)) for x in sets]
     for same in zip(*others, strict=True):
         keep(same[0][0], [run for _, run in same])
@@ -268,7 +272,7 @@ def measured(shape: Shape, peers: list[str]) -> dict[str, Any]:
     return (
         asdict(shape)
         | {
-            "rule": f"{rows_define(variant)} {BALANCED if ruled.balance else ruled.splits}",
+            "rule": rule,
             "us": times,
         }
         | ({"wrong": wrong} if wrong else {})

@@ -22,7 +22,17 @@ from typing import Final, Protocol
 from fmha.harness.kernel_side.cost import B200, Shape, best_of, forward_us, merge_of, rows_of
 from fmha.harness.kernel_side.paces import PACES, RATES
 from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
-from fmha.harness.kernel_side.price import BALANCED, MEAN, MULTIPROCESSORS, PART_KEYS, Decode, call_us, splits_to_try
+from fmha.harness.kernel_side.price import (
+    BALANCED,
+    COMBINE_CTAS,
+    MOST_FOR_A_WARP,
+    MULTIPROCESSORS,
+    PART_KEYS,
+    UNKNOWN,
+    Decode,
+    call_us,
+    splits_to_try,
+)
 
 ARCH: Final = (
     "sm_90a"  # of what follows; sm_100a has no clusters, and what it does is priced: fmha.harness.kernel_side.cost
@@ -33,7 +43,6 @@ WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
 NARROW_PACE: Final = 1.1  # what a key of narrow row tiles takes at 128, likewise
-NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one narrow row tile holds
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
@@ -47,9 +56,7 @@ PACKED_PACE: Final = {64: {0: 1.0, 192: 1.15}, 128: {0: 1.0, 192: 1.3, 64: 1.1},
 NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
-MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 PROVEN_ROWS: Final = 128  # on sm_100a
-COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def rows_of_cta(
         return 0 if sizes.topk else cheapest(sizes, by_head, mean, splits)[0]
     wide = _is_wide(arch, sizes, windowed)
     rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes) else 0
-    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed) else rows
+    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed, mean) else rows
 
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
@@ -122,12 +129,19 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
     of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean)
     tried: list[tuple[int, int]] = []
     for asked in (0, SHORT_ROWS):
-        if (sizes.head_dim, asked) not in PACES or (asked and by_head and sizes.head_dim == 64):
+        if (sizes.head_dim, asked, by_head) not in PACES:
             continue
-        tried += [(asked, count) for count in ((splits,) if splits else splits_to_try(of, asked))]
+        counts = (splits,) if splits else splits_to_try(of, asked)
+        tried += [(asked, count) for count in counts if not asked or by_head or count > 1]
         if not splits and not asked and balance and may_balance(sizes):
             tried.append((asked, BALANCED))
-    return min(tried, key=lambda item: call_us(of, item[0], item[1], PACES[of.head_dim, item[0]], RATES[of.head_dim]))
+
+    def us(choice: tuple[int, int]) -> float:
+        asked, count = choice
+        pace = PACES[of.head_dim, asked, by_head or count == BALANCED]  # what balances splits knows K/V heads
+        return call_us(of, asked, count, pace, RATES[of.head_dim])
+
+    return min(tried, key=us)
 
 
 def may_balance(sizes: Sizes) -> bool:
@@ -153,10 +167,10 @@ def division_of(
 
 
 def mean_of(sizes: Sizes, ragged: bool, total: int | None) -> float:
-    """Keys of an entry, as a part of the most that one has."""
+    """Keys of an entry, as a part of the most that one has; UNKNOWN where only the device knows."""
     if not ragged:
         return 1.0
-    return MEAN if total is None else min(1.0, total / (sizes.batch // sizes.kv_heads * sizes.s_k))
+    return UNKNOWN if total is None else min(1.0, total / (sizes.batch // sizes.kv_heads * sizes.s_k))
 
 
 def splits_of(arch: str, sizes: Sizes) -> int | None:
@@ -268,14 +282,14 @@ def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
     return pace * _drawn_keys(sizes, WIDE_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
 
 
-def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool) -> bool:
+def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool, mean: float) -> bool:
     """Whether narrow row tiles are done sooner than those of the shape that rows_of_cta calls `rows`. One alone on its
     multiprocessor takes no longer for a key."""
-    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_KEYS:
+    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_ROWS:
         return False
     all_rows = sizes.t * sizes.heads
     if all_rows <= SHORT_ROWS:
-        return sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+        return cheapest(sizes, True, mean, splits=1)[0] == SHORT_ROWS
     if sizes.head_dim == 256:
         return False
     alone = -(-all_rows // SHORT_ROWS) * sizes.batch <= 2 * MULTIPROCESSORS

@@ -19,7 +19,11 @@ MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 MOST_SPLITS: Final = 128
 BALANCED: Final = -1  # in the place of a number of splits
-MEAN: Final = 0.5  # of the longest's keys, where lengths differ and are not known
+MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes, of which so many parts are in flight,
+IN_FLIGHT: Final = 8
+MANY_IN_FLIGHT: Final = 32  # or so many of four warps
+COMBINE_CTAS: Final = 4  # that a multiprocessor holds
+UNKNOWN: Final = 0.0  # in the place of a mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +34,37 @@ class Decode:
     planes: int
     rows: int
     keys: int
-    mean: float = 1.0  # of the planes' keys, as a part of the longest's
+    mean: float = 1.0  # of the planes' keys, as a part of the longest's; UNKNOWN where they differ on the device
 
 
 def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> float:
     """The call's time as in a replay of a graph; `splits` BALANCED where the tiles of all planes are divided evenly."""
     launch = sm90_launch(of.head_dim, asked)
+    mean = of.mean or rates.mean
     row_tiles, key_tiles = -(-of.rows // launch.rows) * of.planes, -(-of.keys // launch.keys)
     slots = MULTIPROCESSORS * launch.ctas_per_sm
     if splits == BALANCED:
-        tiles = max(of.mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
-        ctas, turns = min(slots, row_tiles * key_tiles), 1.0
+        tiles = max(mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
+        ctas = min(slots, row_tiles * key_tiles)
         each = rates.balanced + pace.around + tiles * pace.together
         parts = slots / of.planes + 1.0
     else:
         tiles = -(-key_tiles // splits)
         ctas = row_tiles * splits
-        one = pace.around + tiles * (pace.tile if ctas <= MULTIPROCESSORS else pace.together)
+        each = pace.around + tiles * (pace.tile if ctas <= MULTIPROCESSORS else pace.together)
         # CTAs of a further turn begin as others end, those of short planes sooner.
-        turns = max(1.0, ctas / slots * of.mean) if of.mean < 1.0 else float(-(-ctas // slots))
-        each = one * turns
+        each *= max(1.0, ctas / slots * mean) if mean < 1.0 else float(-(-ctas // slots))
         parts = float(splits)
     used = min(1.0, ctas / MULTIPROCESSORS)
-    read = rates.lead + of.mean * of.planes * of.keys * of.head_dim * 4 / (rates.memory * math.sqrt(used))
+    read = rates.lead + mean * of.planes * of.keys * of.head_dim * 4 / (rates.memory * math.sqrt(used))
     time = _together(each, read)
     if splits == 1:
         return rates.launch + time
     rows = of.planes * of.rows
+    many = splits > MOST_FOR_A_WARP and rows <= COMBINE_CTAS * MULTIPROCESSORS
+    turns = -(-parts // (MANY_IN_FLIGHT if many else IN_FLIGHT))
     moved = parts * rows * of.head_dim * rates.part_bytes / rates.cache
-    return rates.launch + time + rates.merge + parts * rates.merge_part + moved
+    return rates.launch + time + rates.merge + turns * rates.merge_turn + moved
 
 
 def _together(a: float, b: float) -> float:

@@ -4,71 +4,11 @@
 
 #include <optional>
 
+#include "cheapest.hpp"
 #include "launch.hpp"
-#include "price.hpp"
 #include "rows.hpp"
 
 namespace fmha::planner {
-
-// What is cheapest, of choice.cheapest.
-struct Choice {
-    i64 asked = 0, splits = 1;
-};
-
-// Of kernels for several K/V heads no short one has 64 columns.
-inline bool splits_shape(const Tables& tables, const Call& call, i64 asked, bool heads) {
-    return !asked || (tables.has_shape(call.head_dim, asked) && !(heads && call.head_dim == 64));
-}
-
-inline const Pace* pace_of(const Tables& tables, i64 head_dim, i64 asked) {
-    for (const Pace& pace : tables.paces)
-        if (pace.head_dim == head_dim && pace.asked == asked) return &pace;
-    return nullptr;
-}
-
-inline const Rates& rates_of(const Tables& tables, i64 head_dim) {
-    return *std::find_if(tables.rates.begin(), tables.rates.end(),
-                         [&](const Rates& rates) { return rates.head_dim == head_dim; });
-}
-
-inline double mean_of(const Call& call) {
-    if (!call.ragged) return 1.0;
-    if (!call.packed_k()) return kMean;
-    return std::min(1.0, static_cast<double>(call.total_k) / static_cast<double>(call.batch * call.s_k));
-}
-
-// choice.may_balance.
-inline bool may_balance(const Tables& tables, const Call& call) {
-    const Shape& shape = tables.shape_of(call.head_dim, 0);
-    const i64 ctas = kMultiprocessors * shape.ctas_per_sm;
-    return call.head_dim < 512 && call.rows() <= shape.rows &&
-           static_cast<double>(ctas / call.kv_heads * call.kv_heads) >= kSideBySide * static_cast<double>(ctas);
-}
-
-// choice.cheapest; with `splits`, of so many.
-inline Choice cheapest(const Tables& tables, const Call& call, bool heads, i64 splits) {
-    const Decode of{call.head_dim, call.planes(), call.rows(), call.s_k, mean_of(call)};
-    const Rates& rates = rates_of(tables, call.head_dim);
-    Choice best;
-    double least = 0;
-    bool first = true;
-    for (const i64 asked : {i64{0}, kShortRows}) {
-        if (!splits_shape(tables, call, asked, heads)) continue;
-        const Pace* const pace = pace_of(tables, call.head_dim, asked);
-        if (!pace) continue;
-        const Shape& shape = tables.shape_of(call.head_dim, asked);
-        const auto take = [&](i64 tried) {
-            const double us = call_us(of, shape, tried, *pace, rates);
-            if (first || us < least) best = {asked, tried}, least = us, first = false;
-        };
-        if (splits)
-            take(splits);
-        else
-            splits_to_try(of, shape, take);
-        if (!splits && !asked && may_balance(tables, call)) take(kBalanced);
-    }
-    return best;
-}
 
 // Of the variants that are right, the one of `asked` rows, else the first.
 struct Found {
@@ -132,7 +72,7 @@ inline std::optional<Decision> decide(const Tables& tables, const Call& call) {
     bool heads = call.kv_heads > 1 || call.q_gaps || call.scattered();
     const bool both = call.left != kUnlimited && call.right != kUnlimited;
     i64 splits = std::max<i64>(call.asked_splits, 1);
-    if (!both && !call.asked_splits) splits = cheapest(tables, call, heads, 0).splits;
+    if (!both && !call.asked_splits) splits = cheapest(tables, call, heads, mean_of(call), 0).splits;
     if (splits == kBalanced) {
         const Shape& shape = tables.shape_of(call.head_dim, 0);
         d.balance_ctas = kMultiprocessors * shape.ctas_per_sm;
@@ -147,7 +87,7 @@ inline std::optional<Decision> decide(const Tables& tables, const Call& call) {
     } else {
         i64 rows;
         if (splits > 1)
-            rows = cheapest(tables, call, heads, splits).asked;
+            rows = cheapest(tables, call, heads, mean_of(call), splits).asked;
         else if (call.packed_q())
             rows = rows_of_packed(tables, call, call.total_q, call.packed_k() ? call.total_k : call.batch * call.s_k);
         else

@@ -7,12 +7,13 @@
 
 #include "../../../../kernel/include/fmha_params.h"
 #include "driver.hpp"
+#include "price.hpp"
 #include "sizes.hpp"
 
 namespace fmha::planner {
 
 constexpr i64 kBoxElements = 64;
-constexpr i64 kCombineThreads = 128, kCombineRows = 4, kCombineCtas = 4, kMostForAWarp = 16;
+constexpr i64 kCombineThreads = 128, kCombineRows = 4;
 constexpr i64 kLeastTilesASplit = 4;
 
 // What is decided of a call.

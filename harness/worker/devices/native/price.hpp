@@ -9,7 +9,8 @@
 namespace fmha::planner {
 
 constexpr i64 kPartKeys = 128, kMostSplits = 128, kBalanced = -1;
-constexpr double kMean = 0.5, kSideBySide = 0.9;
+constexpr i64 kMostForAWarp = 16, kCombineCtas = 4;
+constexpr double kInFlight = 8, kManyInFlight = 32, kUnknown = 0, kSideBySide = 0.9;
 
 struct Decode {
     i64 head_dim, planes, rows, keys;
@@ -22,31 +23,34 @@ inline double together(double a, double b) {
 }
 
 inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pace& pace, const Rates& rates) {
+    const auto real = [](i64 n) { return static_cast<double>(n); };
+    const double mean = of.mean == kUnknown ? rates.mean : of.mean;
     const i64 row_tiles = divide_up(of.rows, shape.rows) * of.planes, key_tiles = divide_up(of.keys, shape.keys);
     const i64 slots = kMultiprocessors * shape.ctas_per_sm;
-    const auto real = [](i64 n) { return static_cast<double>(n); };
     double each, parts;
     i64 ctas;
     if (splits == kBalanced) {
-        const double tiles = std::max(of.mean * real(key_tiles) * real(of.planes) / real(slots), real(kPartKeys) / real(shape.keys));
+        const double least = real(kPartKeys) / real(shape.keys);
+        const double tiles = std::max(mean * real(key_tiles) * real(of.planes) / real(slots), least);
         ctas = std::min(slots, row_tiles * key_tiles);
         each = rates.balanced + pace.around + tiles * pace.together;
         parts = real(slots) / real(of.planes) + 1.0;
     } else {
-        const i64 tiles = divide_up(key_tiles, splits);
         ctas = row_tiles * splits;
-        const double one = pace.around + real(tiles) * (ctas <= kMultiprocessors ? pace.tile : pace.together);
-        const double turns = of.mean < 1.0 ? std::max(1.0, real(ctas) / real(slots) * of.mean) : real(divide_up(ctas, slots));
-        each = one * turns;
+        const double of_tile = ctas <= kMultiprocessors ? pace.tile : pace.together;
+        each = pace.around + real(divide_up(key_tiles, splits)) * of_tile;
+        each *= mean < 1.0 ? std::max(1.0, real(ctas) / real(slots) * mean) : real(divide_up(ctas, slots));
         parts = real(splits);
     }
     const double used = std::min(1.0, real(ctas) / real(kMultiprocessors));
-    const double bytes = of.mean * real(of.planes) * real(of.keys) * real(of.head_dim) * 4;
-    const double read = rates.lead + bytes / (rates.memory * std::sqrt(used));
-    const double time = together(each, read);
+    const double bytes = mean * real(of.planes) * real(of.keys) * real(of.head_dim) * 4;
+    const double time = together(each, rates.lead + bytes / (rates.memory * std::sqrt(used)));
     if (splits == 1) return rates.launch + time;
-    const double moved = parts * real(of.planes * of.rows) * real(of.head_dim) * rates.part_bytes / rates.cache;
-    return rates.launch + time + rates.merge + parts * rates.merge_part + moved;
+    const i64 rows = of.planes * of.rows;
+    const bool many = splits > kMostForAWarp && rows <= kCombineCtas * kMultiprocessors;
+    const double turns = std::ceil(parts / (many ? kManyInFlight : kInFlight));
+    const double moved = parts * real(rows) * real(of.head_dim) * rates.part_bytes / rates.cache;
+    return rates.launch + time + rates.merge + turns * rates.merge_turn + moved;
 }
 
 // price.splits_to_try, each handed to `take`.

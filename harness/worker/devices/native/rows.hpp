@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "sizes.hpp"
+#include "cheapest.hpp"
 
 namespace fmha::planner {
 
-constexpr i64 kShortRows = 64, kWideRows = 192, kLongRows = 128;
+constexpr i64 kWideRows = 192, kLongRows = 128;
 constexpr i64 kLongKeys = 512;
 constexpr double kSmallBoxes = 1.15, kNarrowPace = 1.1, kAlike = 1.35;
 constexpr i64 kRowTile = 100;  // keys that would take what a row tile takes beside its own
@@ -102,7 +102,9 @@ inline bool is_long(const Tables& tables, const Call& call) {
 inline bool is_narrow(const Tables& tables, const Call& call, i64 asked) {
     if (call.head_dim != 128 && call.head_dim != 256) return false;
     const i64 all_rows = call.rows();
-    if (all_rows <= kShortRows) return call.head_dim == 128 || call.s_k <= 512;
+    // What all keys together are is not asked.
+    const double mean = call.ragged ? kUnknown : 1.0;
+    if (all_rows <= kShortRows) return cheapest(tables, call, true, mean, 1).asked == kShortRows;
     if (call.head_dim == 256) return false;
     const bool alone = divide_up(all_rows, kShortRows) * call.planes() <= 2 * kMultiprocessors;
     const double pace = (alone ? 1.0 : kNarrowPace) / (asked == kWideRows ? wide_pace(128) : 1.0);

@@ -62,12 +62,12 @@ struct Shape {
 
 // Of price.py.
 struct Pace {
-    i64 head_dim, asked;
+    i64 head_dim, asked, by_head;
     double around, tile, together;
 };
 struct Rates {
     i64 head_dim;
-    double launch, memory, lead, merge, merge_part, cache, part_bytes, balanced;
+    double launch, memory, lead, merge, merge_turn, cache, part_bytes, balanced, mean;
 };
 
 struct Tables {
