@@ -132,7 +132,9 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
         if (sizes.head_dim, asked, by_head) not in PACES:
             continue
         counts = (splits,) if splits else splits_to_try(of, asked)
-        tried += [(asked, count) for count in counts if not asked or by_head or count > 1]
+        # Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
+        alone = not asked or (by_head and of.rows <= SHORT_ROWS)
+        tried += [(asked, count) for count in counts if count > 1 or alone]
         if not splits and not asked and balance and may_balance(sizes):
             tried.append((asked, BALANCED))
 

@@ -110,5 +110,5 @@ try:
     from fmha.harness.worker.devices._calls import Launches as Launches
     from fmha.harness.worker.devices._calls import Planner as Planner
     from fmha.harness.worker.devices._calls import read as read
-except ImportError:
+except ModuleNotFoundError:  # one that is there and broken is not passed over
     Launches, Planner, read = KeptLaunches, None, read_tensors  # type: ignore[assignment, misc]

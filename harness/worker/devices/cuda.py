@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import (
     SINGLE,
+    Ceilings,
     DeviceError,
     DeviceLostError,
     IllegalError,
@@ -31,7 +32,7 @@ from fmha.harness.contract.device import (
     TensorMapType,
 )
 from fmha.harness.extras import install
-from fmha.harness.worker.devices import calls
+from fmha.harness.worker.devices import calls, ceilings
 from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
@@ -180,6 +181,9 @@ class CudaDevice:
 
     def clock(self) -> float | None:
         return _clock(self._index)()
+
+    def ceilings(self) -> Ceilings:
+        return _ceilings(self._index)
 
     def symbol(self, module: LoadedModule, name: str) -> tuple[int, int]:
         """Address and bytes of a variable of the module."""
@@ -367,11 +371,30 @@ class _Graph:
 
 
 @functools.cache
+def _ceilings(index: int) -> Ceilings:
+    """Once a process: the box is what it is."""
+    device = CudaDevice(index=index)
+    try:
+        source, target = (device.reserve(ceilings.COPY_BYTES, name) for name in ("source", "target"))
+        copy = device.batch(lambda: _copied(target, source, device.stream))
+        return ceilings.measured(copy, index, _uuid(index))
+    finally:
+        device.close()
+
+
+def _copied(target: int, source: int, stream: int) -> None:
+    _check("cuMemcpyDtoDAsync", driver().cuMemcpyDtoDAsync(target, source, ceilings.COPY_BYTES, stream))
+
+
+def _uuid(index: int) -> str:
+    d = driver()
+    return str(uuid.UUID(bytes=bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu(index))).bytes)))
+
+
+@functools.cache
 def _clock(index: int) -> Callable[[], float | None]:
     """NVML counts GPUs otherwise than CUDA does, so the GPU is named by its UUID."""
-    d = driver()
-    bits = bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu(index))).bytes)
-    return sm_clock(f"GPU-{uuid.UUID(bytes=bits)}")
+    return sm_clock(f"GPU-{_uuid(index)}")
 
 
 @functools.cache

@@ -53,8 +53,10 @@ inline Choice cheapest(const Tables& tables, const Call& call, bool by_head, dou
             const double us = call_us(of, shape, tried, of_it, rates);
             if (first || us < least) best = {asked, tried}, least = us, first = false;
         };
+        // Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
+        const bool alone = !asked || (by_head && of.rows <= kShortRows);
         const auto take = [&](i64 tried) {
-            if (!asked || by_head || tried > 1) price(tried, *pace);
+            if (tried > 1 || alone) price(tried, *pace);
         };
         if (splits)
             take(splits);

@@ -11,6 +11,7 @@ namespace fmha::planner {
 constexpr i64 kPartKeys = 128, kMostSplits = 128, kBalanced = -1;
 constexpr i64 kMostForAWarp = 16, kCombineCtas = 4;
 constexpr double kInFlight = 8, kManyInFlight = 32, kUnknown = 0, kSideBySide = 0.9;
+constexpr double kLikely[] = {0.15, 0.6};
 
 struct Decode {
     i64 head_dim, planes, rows, keys;
@@ -23,8 +24,13 @@ inline double together(double a, double b) {
 }
 
 inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pace& pace, const Rates& rates) {
+    if (of.mean == kUnknown) {
+        Decode few = of, many = of;
+        few.mean = kLikely[0], many.mean = kLikely[1];
+        return (call_us(few, shape, splits, pace, rates) + call_us(many, shape, splits, pace, rates)) / 2;
+    }
     const auto real = [](i64 n) { return static_cast<double>(n); };
-    const double mean = of.mean == kUnknown ? rates.mean : of.mean;
+    const double mean = of.mean;
     const i64 row_tiles = divide_up(of.rows, shape.rows) * of.planes, key_tiles = divide_up(of.keys, shape.keys);
     const i64 slots = kMultiprocessors * shape.ctas_per_sm;
     double each, parts;

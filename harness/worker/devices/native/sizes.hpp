@@ -67,7 +67,7 @@ struct Pace {
 };
 struct Rates {
     i64 head_dim;
-    double launch, memory, lead, merge, merge_turn, cache, part_bytes, balanced, mean;
+    double launch, memory, lead, merge, merge_turn, cache, part_bytes, balanced;
 };
 
 struct Tables {
