@@ -171,7 +171,7 @@ class Sheet:
     def priced(self, constants: Constants) -> np.ndarray[Any, Any]:
         """As the harness prices it."""
         few, many = (self._us(constants, np.where(self.unknown, mean, 1.0)) for mean in LIKELY)
-        made: np.ndarray[Any, Any] = np.where(self.unknown, (few + many) / 2, few)
+        made: np.ndarray[Any, Any] = np.where(self.unknown, np.sqrt(few * many), few)
         return made
 
     def exact(self, constants: Constants) -> np.ndarray[Any, Any]:
@@ -182,6 +182,7 @@ class Sheet:
         rates = constants.rates
         around, tile, together = np.array([astuple(constants.paces[key]) for key in self.paces]).T[:, self.pace]
         balanced = self.splits == BALANCED
+        together = np.where(self.slots > MULTIPROCESSORS, together, tile)
         even = np.maximum(mean * self.key_tiles * self.planes / self.slots, PART_KEYS / self.tile_keys)
         ctas = np.where(balanced, np.minimum(self.slots, self.row_tiles * self.key_tiles), self.row_tiles * self.splits)
         of_tile = np.where(ctas <= MULTIPROCESSORS, tile, together)
@@ -217,9 +218,9 @@ def fitted(sheet: Sheet, start: Constants, say: Callable[[str], None]) -> Consta
     """By steps of one constant at a time, as long as they help; from several starts near the best so far, as there are
     many places where no single step does."""
     generator = random.Random(0)
-    best, least = _descended(sheet, start)
+    best, least = descended(sheet, start)
     for attempt in range(ATTEMPTS):
-        found, error_of_it = _descended(sheet, _shaken(best, generator, SHAKES[attempt % len(SHAKES)]))
+        found, error_of_it = descended(sheet, _shaken(best, generator, SHAKES[attempt % len(SHAKES)]))
         if error_of_it < least:
             best, least = found, error_of_it
             say(f"  attempt {attempt + 1}: {least:.4f}")
@@ -232,7 +233,7 @@ def _shaken(of: Constants, generator: random.Random, most: float) -> Constants:
     return of
 
 
-def _descended(sheet: Sheet, start: Constants) -> tuple[Constants, float]:
+def descended(sheet: Sheet, start: Constants) -> tuple[Constants, float]:
     best, least = start, error(sheet, start)
     for step in STEPS:
         moved = True

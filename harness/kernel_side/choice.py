@@ -39,6 +39,7 @@ ARCH: Final = (
 )
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
 SHORT_ROWS: Final = 64
+MOST_SHORT: Final = 1024  # rows of a plane: prices were fitted to no more
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
@@ -129,7 +130,7 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
     of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean)
     tried: list[tuple[int, int]] = []
     for asked in (0, SHORT_ROWS):
-        if (sizes.head_dim, asked, by_head) not in PACES:
+        if (sizes.head_dim, asked, by_head) not in PACES or (asked and of.rows > MOST_SHORT):
             continue
         counts = (splits,) if splits else splits_to_try(of, asked)
         # Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.

@@ -13,7 +13,7 @@ class Pace:
 
     around: float  # what a CTA takes beside its tiles
     tile: float  # of keys, of a CTA that has its multiprocessor alone
-    together: float  # of each of those that a multiprocessor holds
+    together: float  # of each of those that a multiprocessor holds, where it holds more than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class Rates:
 
 
 PACES: Final[Mapping[tuple[int, int, bool], Pace]] = {
-    (64, 0, False): Pace(1.984, 0.9998, 0.8788),
-    (64, 0, True): Pace(3.429, 0.8379, 0.9597),
-    (64, 64, False): Pace(1.733, 0.7354, 0.8288),
-    (128, 0, False): Pace(4.596, 1.052, 0.8919),
-    (128, 0, True): Pace(5.15, 0.9275, 1.933),
-    (128, 64, False): Pace(2.297, 1.034, 1.042),
-    (128, 64, True): Pace(3.994, 0.533, 0.646),
-    (256, 0, False): Pace(3.32, 1.371, 1.516),
-    (256, 0, True): Pace(5.461, 1.429, 2.706),
-    (256, 64, False): Pace(1.377, 2.009, 2.098),
-    (256, 64, True): Pace(4.182, 1.657, 1.872),
-    (512, 0, False): Pace(5.364, 1.082, 5.902),
-    (512, 0, True): Pace(6.485, 1.113, 1.84),
+    (64, 0, False): Pace(2.263, 0.931, 0.9174),
+    (64, 0, True): Pace(3.581, 0.8086, 0.9323),
+    (64, 64, False): Pace(1.939, 0.7382, 0.7749),
+    (128, 0, False): Pace(4.523, 1.31, 0.7426),
+    (128, 0, True): Pace(5.464, 0.9009, 1.725),
+    (128, 64, False): Pace(2.433, 0.934, 1.086),
+    (128, 64, True): Pace(4.27, 0.5255, 0.6758),
+    (256, 0, False): Pace(3.645, 1.206, 1.244),
+    (256, 0, True): Pace(5.649, 1.236, 1.905),
+    (256, 64, False): Pace(1.729, 1.851, 1.775),
+    (256, 64, True): Pace(3.282, 1.677, 2.08),
+    (512, 0, False): Pace(5.024, 1.123, 5.344),
+    (512, 0, True): Pace(7.035, 1.084, 1.711),
 }
 RATES: Final[Mapping[int, Rates]] = {
-    64: Rates(0.4444, 3.92e+06, 1.243, 0.6651, 0.01127, 1.384e+06, 8, 5.126),
-    128: Rates(0.02974, 4.478e+06, 2.425, 0.2902, 0.4109, 1.353e+06, 4, 3.376),
-    256: Rates(0.1168, 4.802e+06, 0.9157, 1.119, 0.2426, 1.423e+06, 4, 3.948),
-    512: Rates(0.09411, 5.037e+06, 2.707, 0.005126, 0.1932, 1.388e+06, 4, 6.629),
+    64: Rates(0.09957, 3.859e06, 1.525, 0.8102, 0.01015, 1.468e06, 8, 4.95),
+    128: Rates(0.0184, 4.64e06, 3.142, 0.08367, 0.5348, 1.86e06, 4, 5.185),
+    256: Rates(0.4865, 4.639e06, 0.7044, 1.282, 0.1147, 1.598e06, 4, 6.933),
+    512: Rates(0.0966, 5.13e06, 2.999, 0.00451, 0.1952, 1.398e06, 4, 5.387),
 }

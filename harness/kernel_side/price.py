@@ -42,19 +42,20 @@ def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> fl
     """The call's time as in a replay of a graph; `splits` BALANCED where the tiles of all planes are divided evenly."""
     if of.mean == UNKNOWN:
         few, many = (call_us(replace(of, mean=mean), asked, splits, pace, rates) for mean in LIKELY)
-        return (few + many) / 2
+        return math.sqrt(few * many)
     mean, launch = of.mean, sm90_launch(of.head_dim, asked)
     row_tiles, key_tiles = -(-of.rows // launch.rows) * of.planes, -(-of.keys // launch.keys)
     slots = MULTIPROCESSORS * launch.ctas_per_sm
     if splits == BALANCED:
         tiles = max(mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
         ctas = min(slots, row_tiles * key_tiles)
-        each = rates.balanced + pace.around + tiles * pace.together
+        each = rates.balanced + pace.around + tiles * (pace.together if launch.ctas_per_sm > 1 else pace.tile)
         parts = slots / of.planes + 1.0
     else:
         tiles = -(-key_tiles // splits)
         ctas = row_tiles * splits
-        each = pace.around + tiles * (pace.tile if ctas <= MULTIPROCESSORS else pace.together)
+        alone = ctas <= MULTIPROCESSORS or launch.ctas_per_sm == 1
+        each = pace.around + tiles * (pace.tile if alone else pace.together)
         # CTAs of a further turn begin as others end, those of short planes sooner.
         each *= max(1.0, ctas / slots * mean) if mean < 1.0 else float(-(-ctas // slots))
         parts = float(splits)

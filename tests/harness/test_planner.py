@@ -3,8 +3,10 @@ all bytes of the parameters, with their tensor maps."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.torch
 CONTEXT = 0xC0
-CALLS = 1500  # in each of the test's parts
+CALLS = 500  # in each of the parts
 PARTS = 4
 MOST_ELEMENTS = 1 << 30  # of a tensor
 SCRATCH, DRAWN, OUTPUT, STATISTICS = 0x5000000, 0x6000000, 0x7000000, 0x8000000
@@ -277,6 +279,99 @@ def test_the_planner_launches_what_python_launches(part: int, driver: Driver, ho
         seen.add(planned.variant)
         merged += wanted.call.combines
         drew += draws
-    assert len(seen) >= 25
-    assert merged > 150
-    assert drew > 50
+    assert len(seen) >= 15
+    assert merged > 50
+    assert drew > 15
+
+
+def plain(**changes: Any) -> Drawn:
+    """A call that the planner takes, but for `changes` of tensors or options."""
+    import torch
+
+    tensors = {"q": empty(2, 1, 8, 64), "k": empty(2, 300, 2, 64), "v": empty(2, 300, 2, 64)}
+    options = {
+        "causal": False, "window": None, "scale": None, "normalise": True, "output_dtype": torch.bfloat16,
+        "statistics": "lse", "splits": None, "max_seqlen_q": None, "max_seqlen_k": None,
+    }  # fmt: skip
+    for name, value in changes.items():
+        (options if name in options else tensors)[name] = value
+    return Drawn({name: x for name, x in tensors.items() if x is not None}, options)
+
+
+def wrong_calls() -> dict[str, Drawn]:
+    import torch
+
+    int32 = torch.int32
+    off = empty(2 * 300 * 2 * 64 + 8)[1 : 1 + 2 * 300 * 2 * 64].view(2, 300, 2, 64)
+    return {
+        "no k": plain(k=None, v=None),
+        "another batch": plain(k=empty(3, 300, 2, 64), v=empty(3, 300, 2, 64)),
+        "another head_dim": plain(k=empty(2, 300, 2, 128), v=empty(2, 300, 2, 128)),
+        "heads that do not divide": plain(k=empty(2, 300, 3, 64), v=empty(2, 300, 3, 64)),
+        "v of other sizes": plain(v=empty(2, 301, 2, 64)),
+        "no keys": plain(k=empty(2, 0, 2, 64), v=empty(2, 0, 2, 64)),
+        "float32": plain(q=empty(2, 1, 8, 64, dtype=torch.float32)),
+        "an address off 16 bytes": plain(k=off),
+        "a stride off 8 elements": plain(k=empty(2, 300, 2, 68)[..., :64]),
+        "elements apart": plain(q=empty(2, 1, 64, 8).transpose(2, 3)),
+        "lengths of another batch": plain(kv_lens=empty(3, dtype=int32)),
+        "lengths apart": plain(kv_lens=empty(4, dtype=int32)[::2]),
+        "lengths of 64 bits": plain(kv_lens=empty(2, dtype=torch.int64)),
+        "a sink of other heads": plain(sink=empty(9, dtype=torch.float32)),
+        "packed without the longest": plain(q=empty(9, 8, 64), cu_seqlens_q=empty(3, dtype=int32)),
+        "the longest without packed": plain(max_seqlen_q=3),
+        "packed keys with lengths": plain(
+            k=empty(9, 2, 64), v=None, cu_seqlens_k=empty(3, dtype=int32), max_seqlen_k=5, kv_lens=empty(2, dtype=int32)
+        ),
+        "pages of 24 rows": plain(k=empty(9, 24, 2, 64), v=None, block_table=empty(2, 3, dtype=int32)),
+        "a table of another batch": plain(k=empty(9, 32, 2, 64), v=None, block_table=empty(3, 3, dtype=int32)),
+        "a head_dim of 12": plain(q=empty(2, 1, 8, 12), k=empty(2, 300, 2, 12), v=None),
+        "a head_dim of 520": plain(q=empty(2, 1, 8, 520), k=empty(2, 300, 2, 520), v=None),
+        "a sparse branch": plain(sparse_k=empty(2, 9, 64)),
+    }
+
+
+def test_what_is_wrong_is_left_to_python(driver: Driver) -> None:
+    planner = planner_of(driver)
+    assert ask(planner, plain()) is not None
+    for why, drawn in wrong_calls().items():
+        assert ask(planner, drawn) is None, why
+
+
+def test_a_kernel_that_was_not_loaded_is_named_and_too_much_memory_is_left_to_python(driver: Driver) -> None:
+    planned = ask(planner_of(driver), plain(splits=3))
+    scratch = planned.outputs[3]
+    assert scratch > 0
+    assert ask(planner_of(driver, skip=planned.variant), plain(splits=3)) == planned.variant
+    assert ask(planner_of(driver, most_scratch=scratch), plain(splits=3)) is not None
+    assert ask(planner_of(driver, most_scratch=scratch - 1), plain(splits=3)) is None
+
+
+def test_maps_follow_tensors_that_move_and_a_refused_one_is_made_again(driver: Driver) -> None:
+    drawn = plain()
+    planned, at = ask(planner_of(driver), drawn), bytearray(addresses_of(drawn))
+    driver.number("refused_encode").value = 700
+    assert planned(7, bytes(at), OUTPUT, STATISTICS, SCRATCH, 0) == -700
+    assert driver.launches() == []
+    driver.number("refused_encode").value = 0
+    first = launched(driver, planned, drawn)
+    struct.pack_into("<Q", at, 8, 0xABC000)
+    assert planned(7, bytes(at), OUTPUT, STATISTICS, SCRATCH, 0) == 0
+    moved = driver.launches()
+    words = [struct.unpack_from("<112Q", params) for *_, params in (first[0], moved[0])]
+    assert [i for i, (a, b) in enumerate(zip(*words, strict=True)) if a != b] == [17]  # the address in the map k
+    assert words[1][17] == 0xABC000
+
+
+def test_launches_are_made_in_their_context_and_leave_the_threads_own(driver: Driver) -> None:
+    drawn = plain()
+    planned = ask(planner_of(driver), drawn)
+    context = ctypes.c_uint64.in_dll(driver.library, "context")
+    context.value = 0xBAD
+    assert launched(driver, planned, drawn)
+    assert context.value == 0xBAD
+    context.value = CONTEXT
+    with pytest.raises(TypeError, match="expected a stream"):
+        planned(7, b"")
+    with pytest.raises(ValueError, match="addresses of all tensors"):
+        planned(7, b"", OUTPUT, 0, 0, 0)

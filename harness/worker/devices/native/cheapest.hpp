@@ -7,7 +7,7 @@
 
 namespace fmha::planner {
 
-constexpr i64 kShortRows = 64;
+constexpr i64 kShortRows = 64, kMostShort = 1024;
 
 struct Choice {
     i64 asked = 0, splits = 1;
@@ -47,7 +47,7 @@ inline Choice cheapest(const Tables& tables, const Call& call, bool by_head, dou
     bool first = true;
     for (const i64 asked : {i64{0}, kShortRows}) {
         const Pace* const pace = pace_of(tables, call.head_dim, asked, by_head);
-        if (!pace) continue;
+        if (!pace || (asked && of.rows > kMostShort)) continue;
         const Shape& shape = tables.shape_of(call.head_dim, asked);
         const auto price = [&](i64 tried, const Pace& of_it) {
             const double us = call_us(of, shape, tried, of_it, rates);

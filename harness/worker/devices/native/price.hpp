@@ -27,7 +27,7 @@ inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pa
     if (of.mean == kUnknown) {
         Decode few = of, many = of;
         few.mean = kLikely[0], many.mean = kLikely[1];
-        return (call_us(few, shape, splits, pace, rates) + call_us(many, shape, splits, pace, rates)) / 2;
+        return std::sqrt(call_us(few, shape, splits, pace, rates) * call_us(many, shape, splits, pace, rates));
     }
     const auto real = [](i64 n) { return static_cast<double>(n); };
     const double mean = of.mean;
@@ -39,11 +39,12 @@ inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pa
         const double least = real(kPartKeys) / real(shape.keys);
         const double tiles = std::max(mean * real(key_tiles) * real(of.planes) / real(slots), least);
         ctas = std::min(slots, row_tiles * key_tiles);
-        each = rates.balanced + pace.around + tiles * pace.together;
+        each = rates.balanced + pace.around + tiles * (shape.ctas_per_sm > 1 ? pace.together : pace.tile);
         parts = real(slots) / real(of.planes) + 1.0;
     } else {
         ctas = row_tiles * splits;
-        const double of_tile = ctas <= kMultiprocessors ? pace.tile : pace.together;
+        const bool alone = ctas <= kMultiprocessors || shape.ctas_per_sm == 1;
+        const double of_tile = alone ? pace.tile : pace.together;
         each = pace.around + real(divide_up(key_tiles, splits)) * of_tile;
         each *= mean < 1.0 ? std::max(1.0, real(ctas) / real(slots) * mean) : real(divide_up(ctas, slots));
         parts = real(splits);
