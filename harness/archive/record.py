@@ -227,6 +227,9 @@ class Timing(Record):
     operations: float | None = Field(description="floating-point operations of the two products")
     bytes_per_second: float | None = Field(description="of a copy, measured in the same run")
     operations_per_second: float | None = Field(description="of a dense bf16 product, measured in the same run")
+    load_clock_mhz: float | None = Field(None, description="of the SMs under the copy and the product, their median")
+    load_watts: float | None = Field(None, description="likewise")
+    throttled: list[str] = Field(default_factory=list, description="what held the GPU back meanwhile, as power cap")
     beside: str | None = Field(description="commit of the other build")
     beside_seconds: list[Seconds]
     beside_clock_mhz: list[float]

@@ -318,13 +318,16 @@ def _reachable(name: str, tensor: torch.Tensor) -> None:
 
 def _strides(tensor: torch.Tensor, packed: bool) -> tuple[int, ...] | None:
     """From one batch entry, row and head to the next, as Call has them; None of a contiguous tensor. A packed one is
-    one entry."""
+    one entry. Along a dimension of one element no step is taken, and torch's may be any number."""
     if tensor.is_contiguous():
         return None
-    strides = tensor.stride()[:-1]
+    strides = list(tensor.stride())
+    for d in range(tensor.dim() - 2, -1, -1):
+        if tensor.shape[d] == 1:
+            strides[d] = strides[d + 1] * tensor.shape[d + 1]
     if packed:
-        return (tensor.shape[0] * strides[0], *strides)
-    return tuple(strides) if len(strides) == 3 else (*strides, tensor.shape[-1])
+        return (tensor.shape[0] * strides[0], *strides[:-1])
+    return tuple(strides[:-1]) if tensor.dim() == 4 else (*strides[:-1], tensor.shape[-1])
 
 
 def misaligned(name: str, address: int) -> str:

@@ -14,7 +14,7 @@ from fmha.harness.attention.arguments import Arguments
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.judge.configuration import UNLIMITED, Configuration, Packed, PathChoice
-from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_queries, mean_of, rows_of_packed
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import VARIANTS, variant_for
 from fmha.harness.worker.compilers.build import build_variants
@@ -29,11 +29,10 @@ def decide(arguments: Arguments, splits: int | None, p_path: PathChoice, where: 
     """The kernel, and the call with what it decides. NotImplementedError where there is none."""
     arch = cuda.architecture(where.index) if where.type == "cuda" else EMULATED
     call = _widened(arguments.call, arch)
-    if call.window_left is None or call.window_right is None:  # else the window, not s_k, decides
-        if splits is None:
-            ragged = "kv_lens" in arguments.tensors or call.total_k is not None
-            call = dataclasses.replace(call, balance=balance_of(arch, call.planes, ragged))
-        splits = 1 if call.balance else splits or splits_of(arch, call.planes)
+    ragged = "kv_lens" in arguments.tensors or call.total_k is not None
+    if splits is None and (call.window_left is None or call.window_right is None):  # else the window decides, not s_k
+        splits, balance = division_of(arch, call.planes, call.by_head, ragged, call.total_k)
+        call = dataclasses.replace(call, balance=balance)
     variant = _variant(call, arguments, splits or 1, p_path, arch)
     if splits is None:
         splits = choose_splits(variant, call, _multiprocessors(where)) if variant.combine else 1
@@ -112,16 +111,22 @@ def _variant(call: Call, arguments: Arguments, splits: int, p_path: PathChoice, 
             merge="balanced" if call.balance else "auto",
         ),
         arch,
-        _rows_of_packed(call) if arch == ARCH and splits == 1 else None,
+        _rows_by_rule(call, splits, "kv_lens" in tensors) if arch == ARCH else None,
     )
     if isinstance(chosen, str):
         raise NotImplementedError(chosen)
     return chosen
 
 
-def _rows_of_packed(call: Call) -> int | None:
-    """What choice has of a call with packed queries."""
-    if call.total_q is None:
+def _rows_by_rule(call: Call, splits: int, ragged: bool) -> int | None:
+    """What choice has where it knows more than a configuration says: of splits and how long entries are in the mean,
+    and of packed queries."""
+    if splits > 1 and not call.topk:
+        planes = call.planes
+        return cheapest(
+            planes, call.by_head, mean_of(planes, ragged or call.total_k is not None, call.total_k), splits
+        )[0]
+    if call.total_q is None or splits > 1:
         return None
     keys = call.batch * call.s_k if call.total_k is None else call.total_k
     windowed = call.window_left is not None or call.window_right is not None

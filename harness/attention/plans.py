@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from fmha.harness.attention import memory, values
+from fmha.harness.attention import memory, sized, values
 from fmha.harness.attention.arguments import Arguments, Sparse, check, check_sparse, misaligned, refuse_lost_gradient
 from fmha.harness.attention.decision import artifact, decide
 from fmha.harness.attention.options import Window, check_options
-from fmha.harness.attention.result import AttentionResult, same_statistics
+from fmha.harness.attention.result import AttentionResult, out_tensors
+from fmha.harness.attention.sized import SizedPlan
 from fmha.harness.attention.tensors import NAMES, Tensors, in_words, lack_memory, listed, read
 from fmha.harness.contract.protocol import FindingRecord, Variant
 from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
@@ -24,14 +25,14 @@ from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared
 
-MOST_PLANS = 4096  # that are kept, each some kilobytes
+MOST_PLANS = 1024  # that are kept, each some kilobytes
 OUTPUTS = ("o", *STORED["all"])
 PARTIAL = ("partial_o", "partial_max", "partial_sum", "shares")
 ADDRESSES = (*NAMES, "o", "statistics", "scratch", "drawn")  # of a launch: the tensors', then what `_launch` adds
 Place = Literal["emulator", "cuda"]
 OF_CALL = ("scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype")
 
-_plans: dict[Any, AttentionPlan] = {}
+_plans: dict[Any, AttentionPlan | SizedPlan] = {}
 
 
 class Options(NamedTuple):
@@ -62,10 +63,11 @@ class Options(NamedTuple):
 
 def kept_plan(
     tensors: Tensors, options: tuple[Any, ...], sparse: Sparse | None
-) -> tuple[AttentionPlan | None, bytes | None]:
+) -> tuple[AttentionPlan | SizedPlan | None, bytes | None]:
     """The plan for tensors and Options, made where there is none yet, and the tensors' addresses where they have been
     read. No plan for tensors without memory. Raises what `plan` raises."""
-    key = known = addresses = None
+    key = form = addresses = None
+    known: AttentionPlan | SizedPlan | None = None
     q = tensors[0]
     if isinstance(q, torch.Tensor) and q.is_cuda:
         try:
@@ -77,7 +79,9 @@ def kept_plan(
     if known is None:
         if key is None and lack_memory(tensors):
             return None, None
-        known = new_plan(tensors, Options(*options), sparse)
+        known = None if key is None else sized.planned(options, form, q)
+        if known is None:
+            known = new_plan(tensors, Options(*options), sparse)
         if key is not None:
             while len(_plans) >= MOST_PLANS:
                 _plans.pop(next(iter(_plans)))
@@ -95,7 +99,9 @@ def new_plan(tensors: Tensors, options: Options, sparse: Sparse | None) -> Atten
         **{name: getattr(options, name) for name in OF_CALL},
     )
     variant, call = decide(arguments, options.splits, options.p_path, given["q"].device)
-    return AttentionPlan(arguments, tensors, variant, call, options.statistics)
+    made = AttentionPlan(arguments, tensors, variant, call, options.statistics)
+    made.teach(options)
+    return made
 
 
 class AttentionPlan:
@@ -118,10 +124,8 @@ class AttentionPlan:
         new_statistics = _empty((len(stored), *rows), torch.float32, self._where) if stored else None
         self._new_statistics: Callable[[], torch.Tensor | None] = new_statistics or (lambda: None)
         self._taken: set[Hashable] = set()  # forms of outputs that have been found to fit
-        index = self._where.index if self._where.type == "cuda" else -1
         self._outputs = tuple(
-            None if new is None else (new.args[0], new.keywords["dtype"], index, True)
-            for new in (self._new_o, new_statistics)
+            None if new is None else (new.args[0], new.keywords["dtype"]) for new in (self._new_o, new_statistics)
         )
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._scratch_bytes = sum(sizes)
@@ -190,6 +194,11 @@ class AttentionPlan:
             return out
         return AttentionResult(o, statistics, self.call.normalise, findings)
 
+    def teach(self, options: Options) -> None:
+        """What other sizes need as well, for calls that have them."""
+        if self._prepared is not None:
+            sized.learn(options, self._where, self.variant, self.call, self._prepared.functions)
+
     def _launch(
         self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor | None, keeps: bool
     ) -> None:
@@ -236,22 +245,7 @@ class AttentionPlan:
 
     def _given(self, out: AttentionResult) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The tensors of `out`. ValueError or TypeError unless it can take the results."""
-        if not isinstance(out, AttentionResult):
-            raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
-        if out.normalised != self.call.normalise:
-            raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
-        form, _ = read((out.o, out.statistics))
-        if form not in self._taken:
-            same_statistics(out, self.statistics)
-            for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
-                held = None if x is None else (x.shape, x.dtype, x.get_device(), x.is_contiguous())
-                if held != wanted:
-                    told = "none" if wanted is None else f"{wanted[1]} {list(wanted[0])} on {self._where}"
-                    raise ValueError(f"out.{name}: expected {told}, got {in_words(x)}")
-            if out.o.data_ptr() % calls.ALIGNMENT:
-                raise ValueError(misaligned("out.o", out.o.data_ptr()))
-            self._taken.add(form)
-        return out.o, out.statistics
+        return out_tensors(out, self.call.normalise, self.statistics, self._where, self._outputs, self._taken)
 
     def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor | None) -> tuple[FindingRecord, ...]:
         from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU

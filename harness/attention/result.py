@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from fmha.harness.attention.arguments import misaligned
+from fmha.harness.attention.tensors import in_words, read
 from fmha.harness.contract.protocol import FindingRecord
 from fmha.harness.judge.configuration import STORED, Statistics
+from fmha.harness.worker.devices import calls
 
 
 @dataclass(slots=True)  # not frozen, which costs a call half a microsecond
@@ -82,6 +86,35 @@ def statistics_of(result: AttentionResult) -> Statistics | None:
         return "none"
     made = {len(stored): name for name, stored in STORED.items() if stored}
     return made.get(result.statistics.shape[0]) if result.statistics.dim() else None
+
+
+def out_tensors(
+    out: AttentionResult,
+    normalise: bool,
+    statistics: Statistics,
+    where: torch.device,
+    wanted: tuple[tuple[Sequence[int], torch.dtype] | None, ...],
+    taken: set[Hashable],
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The tensors of `out`, in which a call with these options writes its results. `wanted` has the shapes and dtypes
+    of o and of the statistics, `taken` the forms that have been found to fit. ValueError or TypeError unless these do.
+    """
+    if not isinstance(out, AttentionResult):
+        raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
+    if out.normalised != normalise:
+        raise ValueError(f"out: expected a result with normalised={normalise}, got {out.normalised}")
+    form, _ = read((out.o, out.statistics))
+    if form not in taken:
+        same_statistics(out, statistics)
+        for name, x, want in zip(("o", "statistics"), (out.o, out.statistics), wanted, strict=True):
+            held = None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous())
+            if held != (None if want is None else (*want, where, True)):
+                told = "none" if want is None else f"{want[1]} {list(want[0])} on {where}"
+                raise ValueError(f"out.{name}: expected {told}, got {in_words(x)}")
+        if out.o.data_ptr() % calls.ALIGNMENT:
+            raise ValueError(misaligned("out.o", out.o.data_ptr()))
+        taken.add(form)
+    return out.o, out.statistics
 
 
 def same_statistics(out: AttentionResult, statistics: Statistics) -> None:

@@ -22,7 +22,8 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import attention, plan
-from fmha.harness.bench.libraries import PEERS, Call, Way, Ways, by_head, ends_of, packed_of, tokens_of
+from fmha.harness.bench import box
+from fmha.harness.bench.libraries import PEERS, Call, Way, Ways, by_head, ends_of, kv_lens_of, packed_of, tokens_of
 from fmha.harness.bench.rows import ROWS, Inputs, Row, draw, error_of
 from fmha.harness.bench.timing import captured, in_turn
 
@@ -46,6 +47,8 @@ def _ours(row: Row, x: Inputs) -> Call:
         if row.lengths:
             ends, longest = ends_of(row, x.q.device), {"max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
             call = partial(call, cu_seqlens_q=ends, cu_seqlens_k=ends, **longest)
+        if row.kv_lengths:
+            call = partial(call, kv_lens=kv_lens_of(row, x.q.device))
         return lambda: by_head(row, call(*tensors).o)
     q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), None if row.shared_kv else x.v.flatten(0, 1)
     return lambda: call(q, k, v).o.view_as(x.q)
@@ -171,6 +174,7 @@ def benchmark(peers: Sequence[str], out: Path, rounds: int = 9, rows: Sequence[R
 
     report: dict[str, Any] = {"environment": environment(), "method": METHOD, "peers": list(peers)}
     report["roofline"] = {"copy_tb_s": copy_bandwidth(), "matmul_tflop_s": matmul_rate()}
+    report["box"] = box.measure().record
     print(report["environment"], report["roofline"], flush=True)
     report["rows"], report["host"] = [], host_times(peers)
     for row in rows:
@@ -219,6 +223,11 @@ def _line(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str
 def _sizes(row: Mapping[str, Any]) -> str:
     if row.get("lengths"):
         return f"b{row['batch']} h{row['heads']}/{row['kv_heads']}, {sum(row['lengths'])} tokens, longest {row['t']}"
+    if row.get("kv_lengths"):
+        least, mean = min(row["kv_lengths"]), sum(row["kv_lengths"]) // row["batch"]
+        return f"b{row['batch']} h{row['heads']}/{row['kv_heads']} T{row['t']} s{least} to {row['s_k']}, mean {mean}"
+    if _serves(row):
+        return f"b{row['batch']} h{row['heads']}/{row['kv_heads']} T{row['t']} s{row['s_k']}"
     if _by_token(row):
         return f"b{row['batch']} h{row['heads']}/{row['kv_heads']} {row['t']}"
     return f"b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
@@ -248,6 +257,11 @@ def _by_token(row: Mapping[str, Any]) -> bool:
     return bool(row.get("by_token"))
 
 
+def _serves(row: Mapping[str, Any]) -> bool:
+    """Decode as models that are served make it."""
+    return _row_of(row).serves
+
+
 def _times(row: Mapping[str, Any]) -> tuple[dict[str, float], float]:
     """Median microseconds by contender, and the best peer's; 0 where no peer was timed."""
     times = {name: found["median_us"] for name, found in row["results"].items() if "median_us" in found}
@@ -261,8 +275,10 @@ def summary(report: Mapping[str, Any]) -> str:
     copy, products = f"{rates['copy_tb_s']:.2f} TB/s", f"{rates['matmul_tflop_s']:.0f} TFLOP/s"
     decode = _against_best(report, lambda row: row["kv_heads"] == 1)
     prefill = _against_best(report, lambda row: row["kv_heads"] > 1 and not _by_token(row))
-    given = _against_best(report, _by_token)
+    given = _against_best(report, lambda row: _by_token(row) and not _serves(row))
+    served = _against_best(report, _serves)
     more = f", {given[0]:.2f} to {given[-1]:.2f} by token and packed" if given else ""
+    more += f", {served[0]:.2f} to {served[-1]:.2f} in decode as it is served" if served else ""
     return (
         f"One {on['gpu']}, {on['date'][:10]}, torch {on['torch']}, cuDNN {cudnn}; its copy runs at {copy}, its matrix "
         f"product at {products}.\nBest peer / ours is {decode[0]:.2f} to {decode[-1]:.2f} in decode, {prefill[0]:.2f} "
@@ -287,7 +303,12 @@ def table(report: Mapping[str, Any]) -> str:
 
 def given_table(report: Mapping[str, Any]) -> str:
     """Prefill by token and packed, likewise."""
-    return _table_of([row for row in report["rows"] if _by_token(row)], report)
+    return _table_of([row for row in report["rows"] if _by_token(row) and not _serves(row)], report)
+
+
+def served_table(report: Mapping[str, Any]) -> str:
+    """Decode as models that are served make it, likewise."""
+    return _table_of([row for row in report["rows"] if _serves(row)], report)
 
 
 def _table_of(rows: Sequence[Mapping[str, Any]], report: Mapping[str, Any]) -> str:
@@ -333,6 +354,6 @@ def host_table(report: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     record = json.loads(Path(sys.argv[1]).read_text())
-    made = (summary, table, given_table, host_table, latent_table, ways_table)
+    made = (summary, table, served_table, given_table, host_table, latent_table, ways_table)
     parts = [each(record) for each in made]
     print("\n\n".join(parts))

@@ -42,18 +42,20 @@ def _fa3(row: Row) -> Ways:
         raise NotImplementedError(f"has no head_dim {row.head_dim}")
     fa3 = importlib.import_module("fa3_fwd_interface")
 
-    def make(row: Row, x: Inputs) -> Call:
+    def make(pack: bool | None, row: Row, x: Inputs) -> Call:
         q, k, v = tokens_of(x)
         if row.lengths:
             ends, longest = ends_of(row, x.q.device), (row.t, row.s_k)
             run = partial(fa3.flash_attn_varlen_func, *packed_of(x), ends, ends, *longest, causal=row.causal)
-        elif row.kv_heads == 1:
-            run = partial(fa3.flash_attn_with_kvcache, q, k, v, causal=row.causal, num_splits=0)
+        elif row.decodes:
+            run = partial(fa3.flash_attn_with_kvcache, q, k, v, causal=row.causal, num_splits=0, pack_gqa=pack)
+            if row.kv_lengths:
+                run = partial(run, cache_seqlens=kv_lens_of(row, x.q.device))
         else:
             run = partial(fa3.flash_attn_func, q, k, v, causal=row.causal)
         return lambda: by_head(row, run())
 
-    return {"": Way(make)}
+    return {"": Way(partial(make, None))} | ({"packed heads": Way(partial(make, True))} if row.decodes else {})
 
 
 def by_token(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,6 +78,11 @@ def ends_of(row: Row, device: torch.device) -> torch.Tensor:
     return torch.tensor([0, *accumulate(row.lengths or (row.t,) * row.batch)], dtype=torch.int32, device=device)
 
 
+def kv_lens_of(row: Row, device: torch.device) -> torch.Tensor:
+    """Keys of each entry: int32 [batch]."""
+    return torch.tensor(row.kv_lengths, dtype=torch.int32, device=device)
+
+
 def by_head(row: Row, o: torch.Tensor) -> torch.Tensor:
     """What `by_token` makes of Q, back."""
     return o.view(*row.queries, row.kv_heads, row.heads // row.kv_heads, row.head_dim).transpose(1, 2)
@@ -83,8 +90,8 @@ def by_head(row: Row, o: torch.Tensor) -> torch.Tensor:
 
 def _sdpa(backend: str | None, row: Row) -> Ways:
     """Heads of one K/V head are rows, which none of its masks knows."""
-    if row.lengths:
-        raise NotImplementedError("packs no sequences")
+    if row.lengths or row.kv_lengths:
+        raise NotImplementedError("knows no sequences of several lengths")
     if row.causal and (row.kv_heads == 1 or row.t != row.s_k):
         raise NotImplementedError("aligns the first query with the first key")
 
@@ -177,7 +184,9 @@ def _flashinfer(row: Row) -> Ways:
             "fa3, MLA without positions": Way(partial(_flashinfer_mla, 0)),
             "fa3, MLA": Way(partial(_flashinfer_mla, POSITIONS), row.head_dim + POSITIONS),
         }
-    if row.kv_heads == 1:
+    if row.kv_lengths:
+        raise NotImplementedError("is called with one length for all entries")
+    if row.decodes:
         return {
             "fa2, paged": Way(partial(_flashinfer_paged, False)),
             "fa2, paged, for graphs": Way(partial(_flashinfer_paged, True)),
@@ -244,7 +253,8 @@ def _planned_paged(row: Row, graph: bool, device: torch.device) -> Any:
 def _flashinfer_paged(graph: bool, row: Row, x: Inputs) -> Call:
     planned = _planned_paged(row, graph, x.q.device)
     q = by_token(x.q).flatten(0, 1)
-    cache = tuple(keys.reshape(-1, page_of(row.s_k), row.kv_heads, row.head_dim) for keys in (x.k, x.v))
+    pages = (-1, page_of(row.s_k), row.kv_heads, row.head_dim)
+    cache = tuple(keys.transpose(1, 2).reshape(pages) for keys in (x.k, x.v))
     return lambda: by_head(row, planned.run(q, cache, out=torch.empty_like(q)))
 
 

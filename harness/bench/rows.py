@@ -16,7 +16,7 @@ class Row:
 
     By token: ours takes Q, K and V as a model's projections leave them, token after token; else head after head. With
     `lengths`, which are by token as well, `batch` sequences of so many queries and keys are packed, and t and s_k are
-    the longest's.
+    the longest's. With `kv_lengths`, by token too, entries have so many keys of a cache with room for s_k.
     """
 
     name: str
@@ -30,6 +30,17 @@ class Row:
     shared_kv: bool = False
     by_token: bool = False
     lengths: tuple[int, ...] = ()
+    kv_lengths: tuple[int, ...] = ()
+
+    @property
+    def decodes(self) -> bool:
+        """Whether its queries are the last of a cache of keys."""
+        return self.kv_heads == 1 or (self.by_token and not self.lengths and self.t != self.s_k)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it decodes as models that are served do: several K/V heads, by token."""
+        return self.decodes and self.by_token
 
     @property
     def queries(self) -> tuple[int, int]:
@@ -44,6 +55,8 @@ class Row:
     def bytes(self) -> int:
         """Of K and V."""
         entries, keys = self.keys
+        if self.kv_lengths:
+            entries, keys = 1, sum(self.kv_lengths)
         return (2 if self.shared_kv else 4) * entries * self.kv_heads * keys * self.head_dim
 
     @property
@@ -57,7 +70,7 @@ class Row:
 
     def flop_of(self, columns: int) -> float:
         """Where so many columns of Q and K are multiplied."""
-        sizes = [(n, n) for n in self.lengths] or [(self.t, self.s_k)] * self.batch
+        sizes = [(n, n) for n in self.lengths] or [(self.t, n) for n in self.kv_lengths or (self.s_k,) * self.batch]
         seen = sum(t * (s_k - (t - 1) / 2 if self.causal else s_k) for t, s_k in sizes)
         return 2.0 * self.heads * seen * (columns + self.head_dim)
 
@@ -69,6 +82,33 @@ def lengths_of(kind: str, count: int, mean: int) -> tuple[int, ...]:
         return tuple(max(1, int(drawn.uniform(0.1, 1.9) * mean)) for _ in range(count))
     weights = [drawn.lognormvariate(0, 1) for _ in range(count)]
     return tuple(max(1, int(weight * mean * count / sum(weights))) for weight in weights)
+
+
+def conversations(count: int) -> tuple[int, ...]:
+    """Keys of so many conversations that a server is at: a prompt and a part of its answer. Their medians, 1020 and 129
+    tokens, are those of the trace of conversations in Patel et al., "Splitwise" (ISCA 2024); the spread is ours."""
+    drawn = random.Random(count)
+    return tuple(
+        max(16, round(drawn.lognormvariate(math.log(1020), 0.9) + drawn.uniform(0, 2 * 129))) for _ in range(count)
+    )
+
+
+def _served() -> list[Row]:
+    """Decode as models make it: 8 and 4 K/V heads, lengths that are no multiple of a tile, other lengths in each entry,
+    192 tokens of speculation."""
+    grouped = [
+        (1, 32, 8, 1, 8193), (16, 32, 8, 1, 4111), (64, 32, 8, 1, 2085), (8, 64, 8, 1, 16421), (4, 28, 4, 1, 5000),
+        (32, 16, 4, 1, 1337), (128, 32, 4, 1, 1021), (2, 64, 8, 1, 65537), (24, 32, 8, 8, 3001),
+        (1, 32, 8, 192, 8385), (4, 64, 8, 48, 4144),
+    ]  # fmt: skip
+    rows = [Row("grouped", d, b, h, n, t, s, t > 1, by_token=True) for b, h, n, t, s in grouped for d in (64, 128, 256)]
+    mixes = [(32, 32, 8), (96, 32, 8), (48, 28, 4), (16, 64, 8)]
+    return rows + [
+        Row("mix", d, b, h, n, 1, max(lengths), by_token=True, kv_lengths=lengths)
+        for b, h, n in mixes
+        for lengths in (conversations(b),)
+        for d in (64, 128, 256)
+    ]
 
 
 def _rows() -> list[Row]:
@@ -97,6 +137,7 @@ def _rows() -> list[Row]:
         for b, h, n, lengths in packed
         for d in (64, 128, 256)
     ]
+    rows += _served()
     return rows + [Row("MLA decode", 512, b, h, 1, 1, s, shared_kv=True) for b, h, s in latent]
 
 
@@ -132,7 +173,9 @@ def error_of(row: Row, x: Inputs, got: torch.Tensor) -> float:
     if bool(got.isnan().any()):
         return float("nan")
     t, s_k = (row.lengths[-1],) * 2 if row.lengths else (row.t, row.s_k)
-    q, k, v = x.q[-1, -1, -t:].double(), x.k[-1, -1, -s_k:].double(), x.v[-1, -1, -s_k:].double()
+    keys = slice(0, row.kv_lengths[-1]) if row.kv_lengths else slice(-s_k, None)
+    q, k, v = x.q[-1, -1, -t:].double(), x.k[-1, -1, keys].double(), x.v[-1, -1, keys].double()
+    s_k = len(k)
     wanted = torch.empty_like(q)
     for begin in range(0, t, 2048):
         s = torch.einsum("tgd,sd->tgs", q[begin : begin + 2048], k) * row.head_dim**-0.5

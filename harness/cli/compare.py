@@ -17,6 +17,7 @@ from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.asked import asked
 from fmha.harness.evidence.baseline import with_noise
+from fmha.harness.evidence.boxes import box_fields, box_lines
 from fmha.harness.evidence.story import lines, sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 from fmha.harness.judge.comparison.comparison import compare
@@ -63,6 +64,7 @@ def _run(a: str, b: str, changed: bool, exit_code: bool, results: Path | None, j
         fields = comparison_fields(first, second, comparison) | told_fields(
             groups, comparison.compared, comparison.unasked
         )
+        fields["times"] = box_fields(first.record, second.record)
         print_json("compare", 1, fields)
         return code
     for letter, found in (("A", first), ("B", second)):
@@ -72,7 +74,7 @@ def _run(a: str, b: str, changed: bool, exit_code: bool, results: Path | None, j
     shown = [pair for pair in pairs(first, second) if not changed or not _same(pair)]
     if shown:
         print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2, whole=("status", "bits"))
-    for line in speed_lines(comparison):
+    for line in (*speed_lines(comparison), *box_lines(first.record, second.record)):
         say(line)
     groups = tell(comparison, first.record, second.record)
     for _, line in lines(groups, "fmha report A B"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
+from fmha.harness.contract.protocol import Ceilings as Ceilings
 from fmha.harness.contract.protocol import FindingRecord
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, and clients of hosts elsewhere need none
@@ -107,3 +108,11 @@ class Stopwatch(Protocol):
 
     def clock(self) -> float | None:
         """The clock that kernels run at now, in MHz; None when it cannot be read."""
+
+
+@runtime_checkable
+class Rated(Protocol):
+    """What a device is as well when it can say what it does at most."""
+
+    def ceilings(self) -> Ceilings:
+        """Measured the first time."""

@@ -153,15 +153,27 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What a device does at most, and how it was under that load: medians, and what held it back."""
+
+    bytes_per_second: float  # of a copy, read and written
+    operations_per_second: float | None  # of a dense bf16 product; None where nobody could measure it
+    clock_mhz: float | None = None
+    watts: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     """Seconds of a launch in each round, of this build and of the one of commit `beside`, which is empty where it was
-    timed alone; SM clocks in MHz, or none."""
+    timed alone; SM clocks in MHz, or none. What the device does at most was measured beside it, where it can be."""
 
     seconds: tuple[float, ...]
     clock_mhz: tuple[float, ...]
     beside: str
     beside_seconds: tuple[float, ...]
     beside_clock_mhz: tuple[float, ...]
+    ceilings: Ceilings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ where it was measured (docs/understand/hopper.md, "Which shape") and little beyo
   not for long tiles, which take them in boxes of 16.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
 - *Narrow*, of the same figures but that CTAs walk, at 128 and 256: short sequences.
-- *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
+- *Splits*, without lists, and the shape of what is split: by price, fmha.harness.kernel_side.price.
 - *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
   draw row tiles end together.
 """
@@ -20,34 +20,33 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fmha.harness.kernel_side.cost import B200, Shape, best_of, forward_us, merge_of, rows_of
+from fmha.harness.kernel_side.paces import PACES, RATES
 from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
+from fmha.harness.kernel_side.price import (
+    BALANCED,
+    COMBINE_CTAS,
+    MOST_FOR_A_WARP,
+    MULTIPROCESSORS,
+    PART_KEYS,
+    UNKNOWN,
+    Decode,
+    call_us,
+    splits_to_try,
+)
 
 ARCH: Final = (
     "sm_90a"  # of what follows; sm_100a has no clusters, and what it does is priced: fmha.harness.kernel_side.cost
 )
-MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
 SHORT_ROWS: Final = 64
-SHORT_TILES: Final = 32  # of rows, over the batch, at most
-SHORT_KEYS: Final = {64: 512, 128: 4096, 256: 2048}  # at most;
-FEW_SHORT_KEYS: Final = {128: (4, 16384), 256: (2, 8192)}  # with so few tiles of rows, so many
-LEAST_SHORT_SPLITS: Final = 4
-FEW_SPLITS: Final = 32
-WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles of 64 rows: more do not pay
-MOST_SPLITS: Final = 128
-MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
+MOST_SHORT: Final = 1024  # rows of a plane: prices were fitted to no more
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
 NARROW_PACE: Final = 1.1  # what a key of narrow row tiles takes at 128, likewise
-NARROW_KEYS: Final = {128: 1 << 31, 256: 512}  # at most, of planes that one narrow row tile holds
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 512  # more than that
-PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
-RAGGED_KEYS: Final = {32: 4000, 128: 8000}  # of a split at head_dim 128, by most rows: from so many on they pay,
-UNEVEN_KEYS: Final = 6000  # or from so many of a plane, if the GPU's turns
-FULL_TURNS: Final = 0.8  # have so much of what they could do, or less
 SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
 # Of the queries that there were if each batch entry had as many as the longest, and row tiles of 128 rows of all heads:
 # where so many are missing, those that there are are looked for.
@@ -58,9 +57,7 @@ PACKED_PACE: Final = {64: {0: 1.0, 192: 1.15}, 128: {0: 1.0, 192: 1.3, 64: 1.1},
 NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
-MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 PROVEN_ROWS: Final = 128  # on sm_100a
-COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +89,18 @@ class Sizes(Protocol):
     def kv_heads(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, windowed: bool, short: bool = True, narrow: bool = False) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. `short` and `narrow`: whether there are kernels of that
-    shape."""
+def rows_of_cta(
+    arch: str, sizes: Sizes, splits: int, windowed: bool, by_head: bool = False, narrow: bool = False, mean: float = 1.0
+) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`: whether there
+    are kernels of that shape for calls without splits."""
     if arch != ARCH:
         return _sm100_rows(sizes, splits)
-    if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
-        return SHORT_ROWS
     if splits > 1:
-        return 0
+        return 0 if sizes.topk else cheapest(sizes, by_head, mean, splits)[0]
     wide = _is_wide(arch, sizes, windowed)
     rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes) else 0
-    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed) else rows
+    return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed, mean) else rows
 
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
@@ -126,40 +123,66 @@ def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
     return "dense" if windowed or splits == 1 else "plain"
 
 
+def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, balance: bool = True) -> tuple[int, int]:
+    """Of a call on Hopper the rows that are asked for, as rows_of_cta has them, and splits, or BALANCED in their place:
+    what is priced least. With `splits` of so many. `mean` are the planes' keys, as a part of the most; `by_head` says
+    whether a kernel must know K/V heads, and `balance` whether splits may be balanced."""
+    of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean)
+    tried: list[tuple[int, int]] = []
+    for asked in (0, SHORT_ROWS):
+        if (sizes.head_dim, asked, by_head) not in PACES or (asked and of.rows > MOST_SHORT):
+            continue
+        counts = (splits,) if splits else splits_to_try(of, asked)
+        # Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
+        alone = not asked or (by_head and of.rows <= SHORT_ROWS)
+        tried += [(asked, count) for count in counts if count > 1 or alone]
+        if not splits and not asked and balance and may_balance(sizes):
+            tried.append((asked, BALANCED))
+
+    def us(choice: tuple[int, int]) -> float:
+        asked, count = choice
+        pace = PACES[of.head_dim, asked, by_head or count == BALANCED]  # what balances splits knows K/V heads
+        return call_us(of, asked, count, pace, RATES[of.head_dim])
+
+    return min(tried, key=us)
+
+
+def may_balance(sizes: Sizes) -> bool:
+    """Whether balanced splits are possible: of one row tile a plane, where those of all K/V heads go side by side."""
+    shape = sm90_launch(sizes.head_dim, 0)
+    ctas = MULTIPROCESSORS * shape.ctas_per_sm
+    together = ctas // sizes.kv_heads * sizes.kv_heads >= SIDE_BY_SIDE * ctas
+    return sizes.head_dim < 512 and sizes.t * sizes.heads <= shape.rows and together and sizes.s_k > 0
+
+
+def division_of(
+    arch: str, sizes: Sizes, by_head: bool, ragged: bool, total: int | None
+) -> tuple[int | None, Balance | None]:
+    """The number of splits, None where no rule has one, and how they are balanced, where they are. `ragged`: entries
+    have keys of a number of their own, `s_k` at most, and `total` together where that is known."""
+    if arch != ARCH or sizes.topk:
+        return splits_of(arch, sizes), None
+    _, splits = cheapest(sizes, by_head, mean_of(sizes, ragged, total))
+    if splits != BALANCED:
+        return splits, None
+    shape = sm90_launch(sizes.head_dim, 0)
+    return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys))
+
+
+def mean_of(sizes: Sizes, ragged: bool, total: int | None) -> float:
+    """Keys of an entry, as a part of the most that one has; UNKNOWN where only the device knows."""
+    if not ragged:
+        return 1.0
+    return UNKNOWN if total is None else min(1.0, total / (sizes.batch // sizes.kv_heads * sizes.s_k))
+
+
 def splits_of(arch: str, sizes: Sizes) -> int | None:
-    """The number of splits where a rule has one: no more CTAs than the GPU holds at once, and no more than pay for
-    their merge. Beyond FEW_SPLITS the fewest of those that leave the longest one as long."""
+    """The number of splits where a rule has one, each plane as many: what is priced least."""
     if sizes.topk:
         return None
     if arch != ARCH:
         return best_of(B200, _shape_of(sizes))[1]
-    short = SHORT_ROWS if _is_short(arch, sizes) else 0
-    shape = sm90_launch(sizes.head_dim, short)
-    ctas = -(-sizes.t * sizes.heads // shape.rows) * sizes.batch
-    room = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, short) // ctas
-    tiles = -(-sizes.s_k // shape.keys)
-    row_tiles = _row_tiles(sizes)
-    splits = max(1, min(room, tiles, FEW_SPLITS, max(WORTH[sizes.head_dim] // row_tiles, tiles // 8)))
-    many = min(room, tiles, MOST_SPLITS, round(math.sqrt(MERGE * sizes.s_k / row_tiles)))
-    return -(-tiles // -(-tiles // many)) if many > splits == FEW_SPLITS else splits
-
-
-def balance_of(arch: str, sizes: Sizes, ragged: bool) -> Balance | None:
-    """How splits are balanced, or None where as many for each plane are the better choice. `ragged`: planes have keys
-    of a number of their own, `s_k` at most."""
-    if arch != ARCH or sizes.topk or sizes.head_dim == 512:
-        return None
-    shape = sm90_launch(sizes.head_dim, 0)
-    rows, ctas = sizes.t * sizes.heads, MULTIPROCESSORS * shape.ctas_per_sm
-    if rows > shape.rows or ctas // sizes.kv_heads * sizes.kv_heads < SIDE_BY_SIDE * ctas:
-        return None
-    keys = sizes.s_k * sizes.head_dim / 128  # bytes count
-    if ragged:
-        pays = keys / (splits_of(arch, sizes) or 1) >= min(few for most, few in RAGGED_KEYS.items() if rows <= most)
-    else:
-        turns = sizes.batch / ctas
-        pays = turns > 1 and turns <= FULL_TURNS * math.ceil(turns) and keys >= UNEVEN_KEYS
-    return Balance(ctas, -(-PART_KEYS // shape.keys)) if pays else None
+    return cheapest(sizes, sizes.kv_heads > 1, balance=False)[1]
 
 
 def few_queries(sizes: Sizes, total: int) -> bool:
@@ -249,15 +272,6 @@ def _row_tiles(sizes: Sizes) -> int:
     return -(-sizes.t * sizes.heads // SHORT_ROWS) * sizes.batch
 
 
-def _is_short(arch: str, sizes: Sizes) -> bool:
-    if arch != ARCH or sizes.topk:
-        return False
-    tiles, half = _row_tiles(sizes), sizes.head_dim == 128 and sizes.t * sizes.heads <= SHORT_ROWS
-    few, keys = FEW_SHORT_KEYS.get(sizes.head_dim, (0, 0))
-    enough = sizes.s_k <= (keys if tiles <= few else SHORT_KEYS.get(sizes.head_dim, -1))
-    return tiles <= SHORT_TILES and (enough or half)
-
-
 def _is_long(arch: str, sizes: Sizes) -> bool:
     if arch != ARCH or sizes.topk or sizes.head_dim != 256:
         return False
@@ -271,14 +285,14 @@ def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:
     return pace * _drawn_keys(sizes, WIDE_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
 
 
-def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool) -> bool:
+def _is_narrow(arch: str, sizes: Sizes, rows: int, windowed: bool, mean: float) -> bool:
     """Whether narrow row tiles are done sooner than those of the shape that rows_of_cta calls `rows`. One alone on its
     multiprocessor takes no longer for a key."""
-    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_KEYS:
+    if arch != ARCH or sizes.topk or sizes.head_dim not in NARROW_ROWS:
         return False
     all_rows = sizes.t * sizes.heads
     if all_rows <= SHORT_ROWS:
-        return sizes.s_k <= NARROW_KEYS[sizes.head_dim]
+        return cheapest(sizes, True, mean, splits=1)[0] == SHORT_ROWS
     if sizes.head_dim == 256:
         return False
     alone = -(-all_rows // SHORT_ROWS) * sizes.batch <= 2 * MULTIPROCESSORS

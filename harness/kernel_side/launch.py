@@ -158,17 +158,22 @@ def launch_attention(
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
+    suffix, grid = combine_of(variant, call)
+    config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=True)
+    combined = device.launch(module, variant.combine + suffix, config, packed)
+    return sum_of((report, combined))
+
+
+def combine_of(variant: Variant, call: Call) -> tuple[str, Dim3]:
+    """What follows the entry's name of the combine kernel that merges the splits of a call, and its grid."""
+    planes = call.planes
     if call.balance:
         most = -(-call.balance.ctas // planes.batch)
         suffix, (x, y, z) = combine_launch(variant.arch, planes, most)
         suffix, grid = suffix + "_balanced", (x, y, min(z, call.balance.ctas))
     else:
         suffix, grid = combine_launch(variant.arch, planes, call.splits)
-    if call.by_head and not knows_heads(variant):
-        suffix += "_heads"
-    config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=True)
-    combined = device.launch(module, variant.combine + suffix, config, packed)
-    return sum_of((report, combined))
+    return suffix + ("_heads" if call.by_head and not knows_heads(variant) else ""), grid
 
 
 def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:

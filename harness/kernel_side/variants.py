@@ -144,7 +144,9 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
     if arch != choice.ARCH and configuration.p_path != "auto":
         by_rule = 0  # a path of P is asked for, and there are several for a head_dim's own rows alone
     elif by_rule is None:
-        by_rule = choice.rows_of_cta(arch, configuration.planes, splits, windowed, short=not by_head, narrow=narrow)
+        by_rule = choice.rows_of_cta(
+            arch, configuration.planes, splits, windowed, by_head, narrow, _mean(configuration)
+        )
         if not by_rule and any(map(is_prefill, fitting)) and prefill.pays(configuration.planes, windowed):
             by_rule = prefill.ROWS
     rows = configuration.rows or by_rule
@@ -174,7 +176,7 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule
     """Of `variants` the one that orders its work by lengths. Shapes of their own have no balanced splits."""
     balanced, own = configuration.merge == "balanced", configuration.t * configuration.planes.heads
     if by_rule is None:
-        by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", short=False)
+        by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", by_head=True)
     rows = configuration.rows or (0 if balanced else by_rule)
     right = [
         variant
@@ -189,6 +191,12 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule
         of = f"with {rows} rows a CTA " if rows else f"of {own} rows a plane " if balanced else ""
         return f"no kernel for head_dim {configuration.head_dim} {of}orders its work by lengths on {choice.ARCH} yet"
     return next((variant for variant in right if rows_define(variant) == rows), right[0])
+
+
+def _mean(configuration: Configuration) -> float:
+    """As choice.cheapest has it; how long the entries are is not asked."""
+    ragged = configuration.kv_lens != "full" or configuration.packed in ("k", "both")
+    return choice.mean_of(configuration.planes, ragged, None)
 
 
 def is_prefill(variant: Variant) -> bool:

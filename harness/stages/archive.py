@@ -224,12 +224,17 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
 
 
 def _timing(timed: Timed) -> model.Timing:
+    fields, most = asdict(timed), timed.ceilings
+    del fields["ceilings"]
     return model.Timing(
-        **(asdict(timed) | {"beside": timed.beside or None}),
+        **(fields | {"beside": timed.beside or None}),
         bytes_moved=None,
         operations=None,
-        bytes_per_second=None,
-        operations_per_second=None,
+        bytes_per_second=most.bytes_per_second if most else None,
+        operations_per_second=most.operations_per_second if most else None,
+        load_clock_mhz=most.clock_mhz if most else None,
+        load_watts=most.watts if most else None,
+        throttled=list(most.throttled) if most else [],
     )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from fmha.harness.contract.device import Device, LoadedModule, Stopwatch
+from fmha.harness.contract.device import Ceilings, Device, LoadedModule, Rated, Stopwatch
 from fmha.harness.contract.protocol import Beside, BuildResult, Measurement, Timed
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import Inputs
@@ -97,8 +97,9 @@ def time_both(device: Device, build: BuildResult, beside: Beside, proved: Proved
     base, new = _sides([partial(_batch, clocked, each) for each in works])
     rounds = interleave(base, new, ROUNDS, clocked.clock, seed=0)
     return Timed(
-        tuple(rounds.new), tuple(rounds.new_clock), beside.commit, tuple(rounds.base), tuple(rounds.base_clock)
-    )
+        tuple(rounds.new), tuple(rounds.new_clock), beside.commit, tuple(rounds.base), tuple(rounds.base_clock),
+        _ceilings(device),
+    )  # fmt: skip
 
 
 def time_build(device: Device, build: BuildResult, work: Callable[[LoadedModule], Work]) -> Timed:
@@ -115,7 +116,11 @@ def time_alone(device: Device, batch: Batch) -> Timed:
     for _ in range(ROUNDS):
         seconds.append(side())
         clocks += [] if (mhz := clocked.clock()) is None else [mhz]
-    return Timed(tuple(seconds), tuple(clocks), "", (), ())
+    return Timed(tuple(seconds), tuple(clocks), "", (), (), _ceilings(device))
+
+
+def _ceilings(device: Device) -> Ceilings | None:
+    return device.ceilings() if isinstance(device, Rated) else None
 
 
 def _clocked(device: Device) -> Stopwatch:

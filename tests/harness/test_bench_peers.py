@@ -148,9 +148,13 @@ def flash_mla_with_kvcache(
     return torch.stack(found), None
 
 
-def fa3_call(q: Any, k: Any, v: Any, causal: bool, num_splits: int = 1) -> Any:
+def fa3_call(
+    q: Any, k: Any, v: Any, causal: bool, num_splits: int = 1, pack_gqa: Any = None, cache_seqlens: Any = None
+) -> Any:
     """[batch, tokens, heads, head_dim], as FlashAttention-3 has them."""
-    return torch.stack([attend(*(x[b] for x in (q, k, v)), q.shape[-1] ** -0.5, causal) for b in range(len(q))])
+    lengths = [k.shape[1]] * len(q) if cache_seqlens is None else cache_seqlens.tolist()
+    scale = q.shape[-1] ** -0.5
+    return torch.stack([attend(q[b], k[b, :n], v[b, :n], scale, causal) for b, n in enumerate(lengths)])
 
 
 def fa3_packed(q: Any, k: Any, v: Any, queries: Any, keys: Any, longest_q: int, longest_k: int, causal: bool) -> Any:
@@ -194,12 +198,16 @@ SMALL = {
     "causal": ("", 64, 2, 2, 2, 24, 64, True),
     "by token": ("", 64, 2, 6, 2, 24, 24, True, False, True),
     "packed": ("", 64, 3, 6, 2, 40, 40, True, False, True, (9, 40, 23)),
+    "grouped": ("", 64, 2, 6, 2, 3, 80, True, False, True),
+    "mix": ("", 64, 3, 6, 2, 1, 80, False, False, True, (), (80, 7, 33)),
     "latent": ("", 512, 3, 5, 1, 1, 128, False, True),
     "latent, more queries": ("", 512, 2, 4, 1, 2, 64, False, True),
 }
 WAYS = [
-    ("fa3", "decode", [""]),
-    ("fa3", "queries", [""]),
+    ("fa3", "decode", ["", "packed heads"]),
+    ("fa3", "queries", ["", "packed heads"]),
+    ("fa3", "grouped", ["", "packed heads"]),
+    ("fa3", "mix", ["", "packed heads"]),
     ("fa3", "full", [""]),
     ("fa3", "causal", [""]),
     ("fa3", "by token", [""]),
@@ -211,6 +219,7 @@ WAYS = [
     ("flashmla", "latent, more queries", [""]),
     ("flashinfer", "decode", ["fa2, paged", "fa2, paged, for graphs"]),
     ("flashinfer", "queries", ["fa2, paged", "fa2, paged, for graphs"]),
+    ("flashinfer", "grouped", ["fa2, paged", "fa2, paged, for graphs"]),
     ("flashinfer", "full", ["fa3, ragged"]),
     ("flashinfer", "causal", ["fa3, ragged"]),
     ("flashinfer", "by token", ["fa3, ragged"]),
@@ -236,7 +245,7 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
         assert rows.error_of(row, x, o) < beside.MOST_ERROR
 
 
-@pytest.mark.parametrize("sizes", ["causal", "by token", "packed"])
+@pytest.mark.parametrize("sizes", ["causal", "by token", "packed", "grouped", "mix"])
 def test_ours_is_right_in_each_layout_and_stores_what_fa3_does(monkeypatch: pytest.MonkeyPatch, sizes: str) -> None:
     results = []
     attention = beside.attention
@@ -275,7 +284,9 @@ def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.M
         ("flashmla", "decode", "K = V of 512 columns"),
         ("flashinfer", "odd page", "8 keys do not fill pages of 16"),
         ("sdpa", "causal", "aligns the first query with the first key"),
-        ("sdpa", "packed", "packs no sequences"),
+        ("sdpa", "packed", "no sequences of several lengths"),
+        ("sdpa", "mix", "no sequences of several lengths"),
+        ("flashinfer", "mix", "one length for all entries"),
         ("triton", "queries", "one query alone"),
         ("triton", "full", "one query alone"),
     ],

@@ -20,6 +20,7 @@ from fmha.harness.kernel_side.launch import Call, forward_grid, walkers_of
 from fmha.harness.kernel_side.variants import kind_of, merges_in_cluster, rows_define, variant_for
 from fmha.harness.worker.run import run_attention
 from tests.worker.numpy_device import NumpyDevice
+from tools import refit
 
 ARCH = choice.ARCH
 SHORT = Configuration(64, 1, 512, heads=128, splits=8)
@@ -32,32 +33,43 @@ def name(configuration: Configuration) -> str:
     return found.name.removesuffix("_plain").removesuffix("_dense")
 
 
-def launch(configuration: Configuration) -> tuple[str, int]:
-    """Kernel and splits of a call whose splits are left to us."""
-    splits = choice.splits_of(ARCH, configuration)
-    assert splits is not None
-    return name(replace(configuration, splits=splits)), splits
+# Of calls that were timed in every choice: the part by which what is priced least takes longer than the fastest, in the
+# mean of a head_dim and at most.
+RECORDS = {"swept-h200.json": (0.04, 0.25), "swept-held-out-h200.json": (0.08, 0.6), "splits-h200.json": (0.05, 0.25)}
 
 
-def measured_times(repository: Path) -> dict[tuple[int, int, int], dict[tuple[str, int], float]]:
-    """Microseconds by head_dim, batch and keys, then by kernel and splits."""
-    times: dict[tuple[int, int, int], dict[tuple[str, int], float]] = {}
-    for row in json.loads((repository / "results/splits-h200.json").read_text())["rows"]:
-        sizes = row["head_dim"], row["batch"], row["s_k"]
-        times.setdefault(sizes, {})[row["kernel"], row["splits"]] = row["median_us"]
-    return times
+@pytest.mark.parametrize("record", RECORDS)
+def test_what_is_priced_least_is_nearly_what_was_fastest(repository: Path, record: str) -> None:
+    mean, most = RECORDS[record]
+    rows = refit.swept([repository / "results" / record])
+    for head_dim in (64, 128, 256, 512):
+        losses = [refit.loss(row, refit.now(head_dim)) for row in rows if row.of.head_dim == head_dim]
+        assert len(losses) >= 12
+        assert fmean(losses) <= mean, head_dim
+        assert max(losses) <= most, head_dim
 
 
-def test_what_is_launched_is_what_was_fastest(repository: Path) -> None:
-    """Within 15% at every size that was measured, and within 2% on the whole."""
-    ratios = []
-    for (head_dim, batch, s_k), times in measured_times(repository).items():
-        chosen = launch(Configuration(head_dim, 1, s_k, batch=batch, heads=128))
-        if chosen in times:
-            ratios.append(times[chosen] / min(times.values()))
-            assert ratios[-1] <= 1.15, (head_dim, batch, s_k, chosen)
-    assert len(ratios) >= 60
-    assert fmean(ratios) <= 1.02
+def test_a_fit_prices_as_the_harness_does(repository: Path) -> None:
+    """All choices at once, and one by one."""
+    rows = [row for row in refit.swept([repository / "results/swept-h200.json"]) if row.of.head_dim == 128]
+    sheet, constants = refit.Sheet(rows), refit.now(128)
+    for prices, known in ((sheet.priced(constants), False), (sheet.exact(constants), True)):
+        wanted = [constants.us(row, choice, known) for row in rows for choice in row.tried]
+        assert prices == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_fit_finds_what_a_record_was_made_of(repository: Path) -> None:
+    """Times that are prices of other constants: steps lead nearer to these."""
+    of, known = refit.swept([repository / "results/swept-h200.json"]), refit.now(64)
+    other = replace(known, rates=replace(known.rates, lead=known.rates.lead * 1.5, memory=known.rates.memory * 0.7))
+    rows = [
+        replace(row, us={choice: other.us(row, choice, known=True) for choice in row.tried})
+        for row in of
+        if row.of.head_dim == 64
+    ][:12]
+    sheet = refit.Sheet(rows)
+    _, error = refit.descended(sheet, known)
+    assert error < 0.5 * refit.error(sheet, known)
 
 
 def test_rows_are_those_that_were_faster(repository: Path) -> None:
@@ -96,51 +108,49 @@ def sizes(row: dict[str, Any]) -> Configuration:
 
 
 def test_splits_are_balanced_where_that_was_faster(repository: Path) -> None:
-    """Nowhere 5% slower than as many splits a plane, a tenth faster on the whole, and within 1% of the better."""
+    """On an H100, to which no price was fitted: within 2% of the better on the whole, and a tenth faster where they
+    are balanced."""
     gains, ratios = [], []
     for row in json.loads((repository / "results/lengths-h100.json").read_text())["decode"]:
-        times = row["us"]
-        balanced = choice.balance_of(ARCH, sizes(row), row["lengths"] != "same") is not None
-        chosen = times["balanced" if balanced else "splits"]
+        times, ragged = row["us"], row["lengths"] != "same"
+        _, balance = choice.division_of(ARCH, sizes(row), row["kv_heads"] > 1, ragged, None)
+        chosen = times["balanced" if balance else "splits"]
         ratios.append(chosen / min(times["balanced"], times["splits"]))
-        if balanced:
+        if balance:
             gains.append(times["splits"] / chosen)
-            assert gains[-1] >= 0.95, row
     assert len(ratios) == 480
-    assert len(gains) >= 80
+    assert len(gains) >= 40
     assert fmean(gains) >= 1.1
-    assert fmean(ratios) <= 1.01
+    assert fmean(ratios) <= 1.02
 
 
 @pytest.mark.parametrize(
-    ("changes", "ragged", "balanced"),
+    ("changes", "possible"),
     [
-        ({}, True, True),
-        ({"s_k": 3999}, True, False),
-        ({"batch": 33}, True, False),  # four splits of 1000 keys
-        ({"heads": 33}, True, False),
-        ({"heads": 33, "s_k": 8000}, True, True),
-        ({"t": 17, "heads": 8, "s_k": 99999}, True, False),  # two row tiles
-        ({"topk": 8, "s_sparse": 8}, True, False),
-        ({"head_dim": 512, "s_k": 99999}, True, False),
-        ({"head_dim": 256, "s_k": 2000}, True, True),
-        ({}, False, False),  # one turn
-        ({"batch": 133, "s_k": 6000}, False, True),
-        ({"batch": 133, "s_k": 5999}, False, False),
-        ({"batch": 211, "s_k": 6000}, False, True),  # 1.6 of 2 turns
-        ({"batch": 212, "s_k": 6000}, False, False),
-        ({"head_dim": 64, "batch": 265, "s_k": 12000}, False, True),
-        ({"kv_heads": 66}, True, True),  # two of each go side by side on 132 multiprocessors,
-        ({"kv_heads": 67}, True, False),  # or one, and half of them idle
-        ({"kv_heads": 44}, True, True),
-        ({"kv_heads": 48}, True, False),
-        ({"kv_heads": 133}, True, False),
+        ({}, True),
+        ({"heads": 128}, True),
+        ({"heads": 129}, False),  # two row tiles
+        ({"t": 17, "heads": 8}, False),
+        ({"head_dim": 512}, False),
+        ({"s_k": 0}, False),
+        ({"kv_heads": 66}, True),  # two of each go side by side on 132 multiprocessors,
+        ({"kv_heads": 67}, False),  # or one, and half of them idle
+        ({"kv_heads": 44}, True),
+        ({"kv_heads": 48}, False),
+        ({"kv_heads": 133}, False),
     ],
 )
-def test_where_splits_are_balanced(changes: dict[str, Any], ragged: bool, balanced: bool) -> None:
+def test_where_splits_can_be_balanced(changes: dict[str, Any], possible: bool) -> None:
     decode = replace(Configuration(128, 1, 4000, batch=100, heads=8), **changes)
-    assert (choice.balance_of(ARCH, decode, ragged) is not None) == balanced
-    assert choice.balance_of("sm_100a", decode, ragged) is None
+    assert choice.may_balance(decode) == possible
+    if not possible:
+        assert choice.division_of(ARCH, decode, True, True, None)[1] is None
+    assert choice.division_of("sm_100a", decode, True, True, None)[1] is None
+
+
+def test_one_entry_that_may_be_far_longer_than_all_others_balances() -> None:
+    decode = Configuration(128, 1, 42254, batch=210, heads=4)
+    assert choice.division_of(ARCH, decode, False, True, None)[1] == choice.Balance(132, 1)
 
 
 # What a record calls the shapes of FMHA_ROWS.
@@ -163,7 +173,7 @@ def drawn_calls(repository: Path, packed: bool) -> Iterator[tuple[dict[str, Any]
 
 
 def test_shapes_and_row_tiles_of_packed_queries_are_those_that_were_faster(repository: Path) -> None:
-    """Within a quarter and 40% at every size that was measured, none of which the rules follow from, and within 2% on
+    """Within a quarter and 40% at every size that was measured, none of which the rules follow from, and within 1.5% on
     the whole, of each head_dim."""
     looked: dict[int, list[float]] = {}
     shaped: dict[int, list[float]] = {}
@@ -187,7 +197,7 @@ def test_shapes_of_equal_entries_are_those_that_were_faster(repository: Path) ->
     for row, sizes in drawn_calls(repository, packed=False):
         if row["by_head"] and choice.splits_of(ARCH, sizes.planes) == 1:
             names = SHAPES[sizes.head_dim]
-            rows = choice.rows_of_cta(ARCH, sizes.planes, 1, row["causal"], short=False, narrow=True)
+            rows = choice.rows_of_cta(ARCH, sizes.planes, 1, row["causal"], by_head=True, narrow=True)
             chosen = row["us"][names[rows]]
             ratios.setdefault(sizes.head_dim, []).append(chosen / min(row["us"][name] for name in names.values()))
     assert {key: len(found) for key, found in ratios.items()} == {64: 33, 128: 39, 256: 30}
@@ -342,53 +352,29 @@ def test_what_no_kernel_balances(changes: dict[str, Any], arch: str, why: str) -
     assert variant_for(replace(decode, **changes), arch) == why
 
 
-@pytest.mark.parametrize(
-    ("changes", "chosen"),
-    [
-        ({}, "sm90_hd64_rows64"),
-        ({"s_k": 513}, "sm90_hd64"),
-        ({"splits": 4}, "sm90_hd64_rows64"),
-        ({"splits": 3}, "sm90_hd64"),
-        ({"batch": 16}, "sm90_hd64_rows64"),
-        ({"batch": 17}, "sm90_hd64"),  # 34 tiles of rows
-        ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
-        ({"head_dim": 128, "s_k": 4096}, "sm90_hd128_rows64"),
-        ({"head_dim": 128, "s_k": 16384}, "sm90_hd128_rows64"),  # two tiles of rows
-        ({"head_dim": 128, "s_k": 16384, "batch": 3}, "sm90_hd128"),
-        ({"head_dim": 128, "s_k": 131072, "heads": 16, "splits": 128}, "sm90_hd128_rows64"),  # half a tile of 128 rows
-        ({"head_dim": 256, "s_k": 8192}, "sm90_hd256_rows64"),
-        ({"head_dim": 256, "s_k": 2049, "batch": 2}, "sm90_hd256"),
-        ({"head_dim": 512}, "sm90_hd512"),
-    ],
-)
-def test_where_a_launch_is_short(changes: dict[str, int], chosen: str) -> None:
-    assert name(replace(SHORT, **changes)) == chosen
+@pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
+@pytest.mark.parametrize("by_head", [False, True])
+def test_splits_are_no_more_than_the_gpu_holds_nor_than_there_are_tiles(head_dim: int, by_head: bool) -> None:
+    for batch, heads, s_k in ((1, 1, 0), (1, 1, 1), (1, 16, 131072), (3, 128, 700), (60, 64, 8192), (700, 8, 90000)):
+        item = Configuration(head_dim, 1, s_k, batch=batch, heads=heads)
+        asked, splits = choice.cheapest(item, by_head, balance=False)
+        shape = params.sm90_launch(head_dim, asked)
+        assert 1 <= splits <= max(1, -(-s_k // shape.keys))
+        ctas = -(-heads // shape.rows) * batch * splits
+        assert splits == 1 or ctas <= choice.MULTIPROCESSORS * shape.ctas_per_sm
+        assert choice.cheapest(item, by_head, splits=5)[1] == 5
 
 
-@pytest.mark.parametrize(
-    ("changes", "splits"),
-    [
-        ({}, 8),
-        ({"s_k": 1}, 1),
-        ({"s_k": 0}, 1),
-        ({"s_k": 8192}, 32),  # two tiles each, as with up to 47
-        ({"s_k": 8192, "heads": 16}, 64),
-        ({"s_k": 131072, "heads": 16}, 128),
-        ({"head_dim": 128, "s_k": 131072, "heads": 16}, 128),
-        ({"head_dim": 128, "s_k": 131072}, 128),
-        ({"head_dim": 512, "s_k": 131072}, 66),  # 132 CTAs
-        ({"head_dim": 256, "s_k": 32768, "heads": 32, "t": 4, "batch": 4}, 32),
-        ({"s_k": 8192, "batch": 16}, 8),
-        ({"s_k": 8192, "batch": 60}, 2),
-        ({"s_k": 8192, "batch": 132}, 1),
-        ({"head_dim": 128, "s_k": 8192, "batch": 16}, 8),
-        ({"head_dim": 256, "s_k": 8192, "batch": 16}, 8),
-        ({"head_dim": 512, "s_k": 8192, "batch": 16}, 4),
-        ({"t": 4096, "heads": 16}, 1),
-    ],
-)
-def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
-    assert launch(replace(SHORT, **changes))[1] == splits
+def test_where_what_is_split_is_short() -> None:
+    """Only where there are kernels, of no more rows than prices know, and without a list."""
+    grouped = Configuration(128, 1, 3000, batch=2, heads=32, kv_heads=8)
+    assert choice.cheapest(grouped.planes, True, splits=4)[0] == choice.SHORT_ROWS
+    assert name(replace(grouped, splits=4)) == "sm90_hd128_rows64_dense_heads"
+    assert choice.cheapest(replace(grouped, head_dim=64).planes, True, splits=4)[0] == 0  # no such kernel
+    assert choice.cheapest(replace(grouped, heads=8, t=1025).planes, True, splits=4)[0] == 0
+    listed = replace(SHORT, head_dim=128, topk=64, s_sparse=64)
+    assert choice.rows_of_cta(ARCH, listed, 4, windowed=False) == 0
+    assert choice.splits_of(ARCH, listed) is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.contract.device import DeviceError, LaunchConfig, LaunchReport, Params
+from fmha.harness.contract.device import Ceilings, DeviceError, LaunchConfig, LaunchReport, Params
 from tests.worker.numpy_device import NumpyDevice
 
 
@@ -31,6 +31,20 @@ class ClockedDevice(NumpyDevice):
 
     def clock(self) -> float | None:
         return 1500.0
+
+
+class RatedDevice(ClockedDevice):
+    """One that says what it does at most."""
+
+    def ceilings(self) -> Ceilings:
+        return Ceilings(4.2e12, 7e14, 1545.0, 430.5, ("power cap",))
+
+
+class BoastingDevice(ClockedDevice):
+    """Says more than any device does."""
+
+    def ceilings(self) -> Ceilings:
+        return Ceilings(1e19, None)
 
 
 class ToldDevice(ClockedDevice):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fmha.harness import isolate
-from fmha.harness.contract.device import DeviceError, DeviceLostError, LaunchConfig
+from fmha.harness.contract.device import Ceilings, DeviceError, DeviceLostError, LaunchConfig
 from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.oracle.reference import reference
@@ -327,6 +327,29 @@ def test_batches_are_timed_on_the_other_side(artefact: Path) -> None:
         timed = time_ours(device, build, CONFIGURATION, make_inputs(0, CONFIGURATION))
         assert timed.seconds == pytest.approx([20e-6] * ROUNDS)
         assert timed.clock_mhz == (1500.0,) * ROUNDS
+
+
+def test_what_a_device_does_at_most_is_measured_beside_times(artefact: Path) -> None:
+    command = [sys.executable, "-P", "-m", "fmha.harness.worker.devices.executor", "tests.worker.clocked:RatedDevice"]
+    with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
+        build = job(artefact).builds[0]
+        device = executor.open(0, "realistic")
+        timed = time_ours(device, build, CONFIGURATION, make_inputs(0, CONFIGURATION))
+        assert timed.ceilings == Ceilings(4.2e12, 7e14, 1545.0, 430.5, ("power cap",))
+
+
+def test_rates_that_no_device_has_are_not_believed(artefact: Path) -> None:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "fmha.harness.worker.devices.executor",
+        "tests.worker.clocked:BoastingDevice",
+    ]
+    with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
+        device: Any = executor.open(0, "realistic")
+        with pytest.raises(DeviceLostError, match=r"ceilings: 1e\+19 is no rate"):
+            device.ceilings()
 
 
 def test_a_device_without_a_clock_has_none_across(hostile: Hostile) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.contract.device import (
+    Ceilings,
     DeviceLostError,
     LaunchConfig,
     LaunchReport,
@@ -60,7 +61,7 @@ class Executor:
                 self._facts = _facts(facts)
             except AnswerError as error:
                 raise self.behind.distrusted(error) from error
-        kind = ClockedDevice if self._facts["clocked"] else AcrossDevice
+        kind = RatedDevice if self._facts["rated"] else ClockedDevice if self._facts["clocked"] else AcrossDevice
         return kind(self, number, self._facts)
 
     def close(self) -> None:
@@ -191,6 +192,14 @@ class ClockedDevice(AcrossDevice):
         return None if done is None else self._checked(lambda: answers.seconds(done, "the clock"))
 
 
+class RatedDevice(ClockedDevice):
+    """One that says what it does at most, too."""
+
+    def ceilings(self) -> Ceilings:
+        done, _ = self._ask({"do": "ceilings"})
+        return self._checked(lambda: answers.ceilings(done))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loaded:
     artifact: str
@@ -215,10 +224,14 @@ class _Launch:
 
 
 def _facts(facts: Any) -> Mapping[str, Any]:
-    if not isinstance(facts, dict) or facts.keys() != {"name", "artifact", "multiprocessors", "clocked"}:
+    if not isinstance(facts, dict) or facts.keys() != {"name", "artifact", "multiprocessors", "clocked", "rated"}:
         raise AnswerError("a device: not what it is")
     answers.text(facts["name"], "a device's name", 100)
-    if facts["artifact"] not in ("ptx", "cubin") or type(facts["clocked"]) is not bool:
+    if (
+        facts["artifact"] not in ("ptx", "cubin")
+        or type(facts["clocked"]) is not bool
+        or type(facts["rated"]) is not bool
+    ):
         raise AnswerError("a device: neither of PTX nor of cubins")
     answers.integer(facts["multiprocessors"], 1 << 20, "multiprocessors")
     return facts

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from fmha.harness.contract.codec import CodecError, decode
-from fmha.harness.contract.device import LaunchReport
+from fmha.harness.contract.device import Ceilings, LaunchReport
 from fmha.harness.contract.protocol import FindingRecord
 
 MOST_CHARACTERS: Final = 1 << 14  # of one text; a line of PTX has up to some thousand
@@ -17,6 +18,7 @@ MOST_LINES: Final = 1 << 20  # of code, in all files that one launch's coverage 
 LAST_LINE: Final = 1 << 24
 MOST_NUMBER: Final = 1 << 63
 ADDRESSES: Final = 1 << 64
+MOST_RATE: Final = 1e18  # bytes or operations a second
 
 _TEXTS: Final = frozenset({"source", "other_source", "ptx", "other_ptx"})
 _NUMBERS: Final = frozenset({"ptx_line", "other_ptx_line", "cta", "warp", "count"})
@@ -52,6 +54,20 @@ def seconds(value: Any, what: str) -> float:
     if type(value) not in (int, float) or not 0.0 <= value < 1e9:
         raise AnswerError(f"{what}: {value!r:.80} is no time")
     return float(value)
+
+
+def ceilings(data: Any) -> Ceilings:
+    """What a device does at most."""
+    try:
+        found = decode(Ceilings, data, "ceilings")
+    except CodecError as error:
+        raise AnswerError(str(error)) from error
+    for number in (found.bytes_per_second, found.operations_per_second, found.clock_mhz, found.watts):
+        if number is not None and not 0.0 < number < MOST_RATE:
+            raise AnswerError(f"ceilings: {number!r:.80} is no rate")
+    if len(found.throttled) > MOST_STATS:
+        raise AnswerError(f"ceilings: more than {MOST_STATS} words of what held the device back")
+    return replace(found, throttled=tuple(text(word, "ceilings", 40) for word in found.throttled))
 
 
 def report(data: Any, covered: bool) -> LaunchReport:

@@ -10,6 +10,9 @@
 #include <mutex>
 #include <vector>
 
+#include "native/launching.hpp"
+#include "native/planner.hpp"
+
 namespace {
 
 using u64 = std::uint64_t;
@@ -111,9 +114,6 @@ PyObject* read(PyObject*, PyObject* tensors) {
     return Py_BuildValue("y#y#", form, length * sizeof(i64), addresses, count * sizeof(u64));
 }
 
-// Threads that share a stream share what the launches of one call hand on to each other: no call comes between them.
-std::mutex launching;
-
 struct Field {
     u64 place;   // in memory: of a pointer, or of a tensor map
     u64 source;  // which of a call's addresses it is
@@ -178,7 +178,7 @@ PyObject* call(PyObject* self, PyObject* const* given, std::size_t flags, PyObje
     // A launch waits where the GPU is far behind, and another thread may be what it waits for.
     Py_BEGIN_ALLOW_THREADS;
     {
-        const std::lock_guard alone(launching);
+        const std::lock_guard alone(fmha::launching);
         for (std::size_t i = 0; i < l.maps->size() && !answer; ++i) {
             const u64 address = address_of((*l.maps)[i]);
             if (!address || address == (*l.known)[i]) continue;
@@ -258,6 +258,9 @@ PyMODINIT_FUNC PyInit__calls() {
     launches_type.tp_dealloc = end;
     if (PyType_Ready(&launches_type)) return nullptr;
     PyObject* const made = PyModule_Create(&module);
-    if (made) PyModule_AddObjectRef(made, "Launches", reinterpret_cast<PyObject*>(&launches_type));
-    return made;
+    if (made && !PyModule_AddObjectRef(made, "Launches", reinterpret_cast<PyObject*>(&launches_type)) &&
+        fmha::planner::add_planner(made))
+        return made;
+    Py_XDECREF(made);
+    return nullptr;
 }

@@ -1,7 +1,8 @@
 """The host's part of a call whose plan is known: what its tensors are, and kept launches over their addresses.
 
-`calls.cpp` has both, compiled. What is below stands in for it where fmha was not compiled, as on the hosts that runs
-are sent to, and for tensors of a torch before 2.10, which DLPack's functions do not tell of.
+`calls.cpp` has both, compiled, and `native/` plans calls of new sizes, for which there is no Python. What is below
+stands in for the first two where fmha was not compiled, as on the hosts that runs are sent to, and for tensors of torch
+before 2.10, of which DLPack's functions do not tell.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class KeptLaunches:
 
 try:
     from fmha.harness.worker.devices._calls import Launches as Launches
+    from fmha.harness.worker.devices._calls import Planner as Planner
     from fmha.harness.worker.devices._calls import read as read
-except ImportError:
-    Launches, read = KeptLaunches, read_tensors  # type: ignore[assignment, misc]
+except ModuleNotFoundError:  # one that is there and broken is not passed over
+    Launches, Planner, read = KeptLaunches, None, read_tensors  # type: ignore[assignment, misc]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import (
     SINGLE,
+    Ceilings,
     DeviceError,
     DeviceLostError,
     IllegalError,
@@ -31,7 +32,7 @@ from fmha.harness.contract.device import (
     TensorMapType,
 )
 from fmha.harness.extras import install
-from fmha.harness.worker.devices import calls
+from fmha.harness.worker.devices import calls, ceilings
 from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
@@ -181,6 +182,9 @@ class CudaDevice:
     def clock(self) -> float | None:
         return _clock(self._index)()
 
+    def ceilings(self) -> Ceilings:
+        return _ceilings(self._index)
+
     def symbol(self, module: LoadedModule, name: str) -> tuple[int, int]:
         """Address and bytes of a variable of the module."""
         address, nbytes = _check(f"variable {name}", self._driver.cuModuleGetGlobal(module, name.encode()))
@@ -274,12 +278,11 @@ class Prepared:
         self._launches = [(function, config) for function, config, _ in launches]
         (params,) = {params for _, _, params in launches}
         self._params = _Params(params)
-        entries = tuple(_entry(f"cu{name}") for name in calls.ENTRIES)
         placed = (
             [(self._params.base + offset, source, beyond) for offset, source, beyond in fields]
             for fields in (maps, pointers)
         )
-        self._kept = calls.Launches(entries, int(_primary_context(index)), self._params.arguments, *placed)
+        self._kept = calls.Launches(entries(calls.ENTRIES), context(index), self._params.arguments, *placed)
         self._configured: dict[int, tuple[bytes, list[Any]]] = {}
 
     def __call__(self, stream: int, addresses: bytes, *more: int) -> None:
@@ -288,14 +291,35 @@ class Prepared:
         configured = self._configured.get(stream) or self._configure(stream)
         answer = self._kept(configured[0], addresses, *more)
         if answer:
-            _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
+            refuse(answer)
+
+    @property
+    def functions(self) -> list[int]:
+        """Of the launches, as the driver knows them."""
+        return [int(function) for function, _ in self._launches]
 
     def _configure(self, stream: int) -> tuple[bytes, list[Any]]:
         configs = [_configured(config, stream) for _, config in self._launches]
-        functions = [int(function) for function, _ in self._launches]
-        words = [word for pair in zip(functions, (config.getPtr() for config in configs), strict=True) for word in pair]
+        words = [
+            word for pair in zip(self.functions, (config.getPtr() for config in configs), strict=True) for word in pair
+        ]
         self._configured[stream] = struct.pack(f"<{len(words)}Q", *words), configs
         return self._configured[stream]
+
+
+def refuse(answer: int) -> None:
+    """Raises for what calls.Launches and calls.Planner answer but 0."""
+    _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
+
+
+def entries(names: Sequence[str]) -> tuple[int, ...]:
+    """The addresses of functions of the driver, named without their "cu"."""
+    return tuple(_entry(f"cu{name}") for name in names)
+
+
+def context(index: int) -> int:
+    """The primary one of a visible GPU."""
+    return int(_primary_context(index))
 
 
 @functools.cache
@@ -347,11 +371,30 @@ class _Graph:
 
 
 @functools.cache
+def _ceilings(index: int) -> Ceilings:
+    """Once a process: the box is what it is."""
+    device = CudaDevice(index=index)
+    try:
+        source, target = (device.reserve(ceilings.COPY_BYTES, name) for name in ("source", "target"))
+        copy = device.batch(lambda: _copied(target, source, device.stream))
+        return ceilings.measured(copy, index, _uuid(index))
+    finally:
+        device.close()
+
+
+def _copied(target: int, source: int, stream: int) -> None:
+    _check("cuMemcpyDtoDAsync", driver().cuMemcpyDtoDAsync(target, source, ceilings.COPY_BYTES, stream))
+
+
+def _uuid(index: int) -> str:
+    d = driver()
+    return str(uuid.UUID(bytes=bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu(index))).bytes)))
+
+
+@functools.cache
 def _clock(index: int) -> Callable[[], float | None]:
     """NVML counts GPUs otherwise than CUDA does, so the GPU is named by its UUID."""
-    d = driver()
-    bits = bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu(index))).bytes)
-    return sm_clock(f"GPU-{uuid.UUID(bytes=bits)}")
+    return sm_clock(f"GPU-{_uuid(index)}")
 
 
 @functools.cache

@@ -33,6 +33,7 @@ from fmha.harness.contract.device import (
     LaunchConfig,
     LaunchReport,
     Params,
+    Rated,
     Roomy,
     Stopwatch,
     TensorMapSpec,
@@ -120,7 +121,7 @@ class _Devices:
             device = self._open[number] = self._factory(request["seed"], request["schedule"])
             self._batches[number] = []
             facts = {name: getattr(device, name) for name in ("name", "artifact", "multiprocessors")}
-            return facts | {"clocked": isinstance(device, Stopwatch)}, b""
+            return facts | {"clocked": isinstance(device, Stopwatch), "rated": isinstance(device, Rated)}, b""
         if what == "close":
             self._batches.pop(number, None)
             if number in self._open:
@@ -176,6 +177,11 @@ class _Devices:
 
     def _clock(self, device: Device, request: Mapping[str, Any], payload: Payload) -> Answer:
         return _clocked(device).clock(), b""
+
+    def _ceilings(self, device: Device, request: Mapping[str, Any], payload: Payload) -> Answer:
+        if not isinstance(device, Rated):
+            raise DeviceError(f"device {device.name} does not say what it does at most")
+        return encode(device.ceilings()), b""
 
 
 def _launching(device: Device, request: Mapping[str, Any], payload: Payload) -> Callable[[], LaunchReport]:

@@ -1,0 +1,336 @@
+"""Fits the constants of fmha.harness.kernel_side.price to records of fmha.harness.bench.swept, and holds them to these.
+
+python -m tools.refit results/swept-h200.json                 # how far what is cheapest is from what was fastest
+python -m tools.refit results/swept-h200.json --write         # fits first, and writes harness/kernel_side/paces.py
+
+Half a minute a head_dim. A record that constants were fitted to says little of others: keep one that they were not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+
+from fmha.harness.kernel_side import paces
+from fmha.harness.kernel_side.choice import SHORT_ROWS
+from fmha.harness.kernel_side.paces import PACES, RATES, Pace, Rates
+from fmha.harness.kernel_side.params import sm90_launch
+from fmha.harness.kernel_side.price import (
+    BALANCED,
+    COMBINE_CTAS,
+    IN_FLIGHT,
+    LIKELY,
+    MANY_IN_FLIGHT,
+    MOST_FOR_A_WARP,
+    MULTIPROCESSORS,
+    PART_KEYS,
+    UNKNOWN,
+    Decode,
+    call_us,
+)  # fmt: skip
+
+WRITTEN: Final = Path(paces.__file__)
+NEAR: Final = 1.6  # of the fastest: what is slower than that has to be known for slow, and little more
+SOFT: Final = 0.01  # of a price: what choices of such differ by is no difference
+STEPS: Final = (1.4, 1.15, 1.05, 1.02)
+ATTEMPTS: Final = 24
+SHAKES: Final = (0.1, 0.3, 0.6)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A shape, and the microseconds of each choice of rows and splits."""
+
+    of: Decode  # as the harness sees it, which does not know lengths that lie on the device
+    mean: float  # that there was
+    by_head: bool
+    us: Mapping[tuple[int, int], float]
+    ruled: tuple[int, int]  # what the harness took when the record was made
+    name: str
+    peer: float  # the best peer's; 0 where there was none
+
+    @property
+    def best(self) -> float:
+        return min(self.us.values())
+
+    @cached_property
+    def tried(self) -> list[tuple[int, int]]:
+        """Of the choices those that the harness would price, or others with as long a longest split."""
+        there = {asked for head_dim, asked, by_head in PACES if (head_dim, by_head) == (self.of.head_dim, self.by_head)}
+        return [(rows, splits) for rows, splits in self.us if rows in there and self._fits(rows, splits)]
+
+    def _fits(self, rows: int, splits: int) -> bool:
+        if splits == 1:
+            return not rows or (self.by_head and self.of.rows <= SHORT_ROWS)
+        launch = sm90_launch(self.of.head_dim, rows)
+        ctas = -(-self.of.rows // launch.rows) * self.of.planes
+        return splits == BALANCED or ctas * splits <= MULTIPROCESSORS * launch.ctas_per_sm
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    paces: Mapping[tuple[int, bool], Pace]  # by FMHA_ROWS and whether K/V heads are known
+    rates: Rates
+
+    def us(self, row: Swept, choice: tuple[int, int], known: bool = False) -> float:
+        """As the harness prices it, or with the lengths that there were."""
+        asked, splits = choice
+        of = replace(row.of, mean=row.mean) if known else row.of
+        return call_us(of, asked, splits, self.paces[asked, row.by_head or splits == BALANCED], self.rates)
+
+
+def swept(records: Sequence[Path]) -> list[Swept]:
+    """Of records of fmha.harness.bench.swept, and of results/splits-h200.json, which is older: one K/V head of 128
+    query heads."""
+    found: list[Swept] = []
+    for record in records:
+        rows = json.loads(record.read_text(encoding="utf-8"))["rows"]
+        found += map(_of_row, rows) if "us" in rows[0] else _of_splits(rows)
+    return found
+
+
+def _of_row(row: Mapping[str, Any]) -> Swept:
+    ours = {_choice(name): time for name, time in row["us"].items() if name[0] in "-0123456789"}
+    peer = min((time for name, time in row["us"].items() if name[0] not in "-0123456789"), default=0.0)
+    planes, group = row["batch"] * row["kv_heads"], row["heads"] // row["kv_heads"]
+    mean = sum(row["lengths"]) / row["batch"] / row["s_k"] if row["lengths"] else 1.0
+    of = Decode(row["head_dim"], planes, row["t"] * group, row["s_k"], UNKNOWN if row["lengths"] else 1.0)
+    return Swept(of, mean, row["kv_heads"] > 1, ours, _choice(row["rule"]), _said(row), peer)
+
+
+def _of_splits(rows: Sequence[Mapping[str, Any]]) -> list[Swept]:
+    found: dict[Decode, dict[tuple[int, int], float]] = {}
+    for row in rows:
+        of = Decode(row["head_dim"], row["batch"], 128, row["s_k"])
+        asked = int(row["kernel"].partition("_rows")[2] or 0)
+        found.setdefault(of, {})[asked, row["splits"]] = row["median_us"]
+    return [
+        Swept(of, 1.0, False, us, (0, 0), f"hd{of.head_dim} b{of.planes} h128/1 s{of.keys}", 0.0)
+        for of, us in found.items()
+    ]
+
+
+def _choice(name: str) -> tuple[int, int]:
+    rows, splits = name.split()
+    return int(rows), int(splits)
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    sizes = f"b{row['batch']} h{row['heads']}/{row['kv_heads']} t{row['t']} s{row['s_k']}"
+    return f"hd{row['head_dim']} {sizes} {row['kind']}"
+
+
+def now(head_dim: int) -> Constants:
+    """Those that are written."""
+    return Constants(
+        {(rows, by_head): pace for (of, rows, by_head), pace in PACES.items() if of == head_dim}, RATES[head_dim]
+    )
+
+
+def loss(of: Swept, constants: Constants) -> float:
+    """How much longer the cheapest takes than the fastest, as a part of its time."""
+    cheapest = min(of.tried, key=lambda choice: constants.us(of, choice))
+    return of.us[cheapest] / of.best - 1
+
+
+class Sheet:
+    """All choices of some shapes, to be priced at once: price.call_us over arrays."""
+
+    def __init__(self, rows: Sequence[Swept]) -> None:
+        pairs = [(i, row, choice) for i, row in enumerate(rows) for choice in row.tried]
+        launches = [sm90_launch(row.of.head_dim, asked) for _, row, (asked, _) in pairs]
+        of_pace = [(asked, row.by_head or splits == BALANCED) for _, row, (asked, splits) in pairs]
+        self.paces = sorted(set(of_pace))
+        self.pace = np.array([self.paces.index(key) for key in of_pace])
+        self.head_dim = rows[0].of.head_dim
+        self.row = np.array([i for i, _, _ in pairs])
+        self.us = np.array([row.us[choice] for _, row, choice in pairs])
+        self.best = np.array([row.best for _, row, _ in pairs])
+        self.splits = np.array([splits for _, _, (_, splits) in pairs])
+        self.planes, self.rows, self.keys = (
+            np.array([getattr(row.of, name) for _, row, _ in pairs]) for name in ("planes", "rows", "keys")
+        )
+        self.known = np.array([row.mean for _, row, _ in pairs])
+        self.unknown = np.array([row.of.mean == UNKNOWN for _, row, _ in pairs])
+        self.row_tiles = -(-self.rows // np.array([launch.rows for launch in launches])) * self.planes
+        self.tile_keys = np.array([launch.keys for launch in launches])
+        self.key_tiles = -(-self.keys // self.tile_keys)
+        self.slots = MULTIPROCESSORS * np.array([launch.ctas_per_sm for launch in launches])
+        self.begins = np.flatnonzero(np.diff(self.row, prepend=-1))
+
+    def priced(self, constants: Constants) -> np.ndarray[Any, Any]:
+        """As the harness prices it."""
+        few, many = (self._us(constants, np.where(self.unknown, mean, 1.0)) for mean in LIKELY)
+        made: np.ndarray[Any, Any] = np.where(self.unknown, np.sqrt(few * many), few)
+        return made
+
+    def exact(self, constants: Constants) -> np.ndarray[Any, Any]:
+        """With the lengths that there were."""
+        return self._us(constants, self.known)
+
+    def _us(self, constants: Constants, mean: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rates = constants.rates
+        around, tile, together = np.array([astuple(constants.paces[key]) for key in self.paces]).T[:, self.pace]
+        balanced = self.splits == BALANCED
+        together = np.where(self.slots > MULTIPROCESSORS, together, tile)
+        even = np.maximum(mean * self.key_tiles * self.planes / self.slots, PART_KEYS / self.tile_keys)
+        ctas = np.where(balanced, np.minimum(self.slots, self.row_tiles * self.key_tiles), self.row_tiles * self.splits)
+        of_tile = np.where(ctas <= MULTIPROCESSORS, tile, together)
+        turns = np.where(mean < 1, np.maximum(1, ctas / self.slots * mean), -(-ctas // self.slots))
+        each = (around - (-self.key_tiles // self.splits) * of_tile) * turns
+        each = np.where(balanced, rates.balanced + around + even * together, each)
+        parts = np.where(balanced, self.slots / self.planes + 1, self.splits)
+        used = np.minimum(1, ctas / MULTIPROCESSORS)
+        read = rates.lead + mean * self.planes * self.keys * self.head_dim * 4 / (rates.memory * np.sqrt(used))
+        time = (each**4 + read**4) ** 0.25
+        rows = self.planes * self.rows
+        many = (self.splits > MOST_FOR_A_WARP) & (rows <= COMBINE_CTAS * MULTIPROCESSORS)
+        merge = rates.merge + np.ceil(parts / np.where(many, MANY_IN_FLIGHT, IN_FLIGHT)) * rates.merge_turn
+        merge = merge + parts * rows * self.head_dim * rates.part_bytes / rates.cache
+        made: np.ndarray[Any, Any] = rates.launch + time + np.where(self.splits == 1, 0, merge)
+        return made
+
+
+def error(sheet: Sheet, constants: Constants) -> float:
+    """What a fit makes small: errors of prices near the fastest choice, and what the choice loses."""
+    priced, exact = sheet.priced(constants), sheet.exact(constants)
+    far = (sheet.us > NEAR * sheet.best) & (exact > NEAR * sheet.best)
+    of_prices = np.mean(np.where(far, 0.1, 1.0) * np.log(exact / sheet.us) ** 2)
+    least = np.minimum.reduceat(priced, sheet.begins)[sheet.row]
+    # What is priced nearly as low may be chosen as well, at shapes a little off.
+    weights = np.exp(-(priced / least - 1) / SOFT)
+    lost = np.add.reduceat(weights * (sheet.us / sheet.best - 1), sheet.begins)
+    lost /= np.add.reduceat(weights, sheet.begins)
+    return float(np.sqrt(of_prices) + 3 * np.mean(lost + 4 * lost * lost))
+
+
+def fitted(sheet: Sheet, start: Constants, say: Callable[[str], None]) -> Constants:
+    """By steps of one constant at a time, as long as they help; from several starts near the best so far, as there are
+    many places where no single step does."""
+    generator = random.Random(0)
+    best, least = descended(sheet, start)
+    for attempt in range(ATTEMPTS):
+        found, error_of_it = descended(sheet, _shaken(best, generator, SHAKES[attempt % len(SHAKES)]))
+        if error_of_it < least:
+            best, least = found, error_of_it
+            say(f"  attempt {attempt + 1}: {least:.4f}")
+    return best
+
+
+def _shaken(of: Constants, generator: random.Random, most: float) -> Constants:
+    for change in _changes(of):
+        of = change(of, math.exp(generator.gauss(0, most)))
+    return of
+
+
+def descended(sheet: Sheet, start: Constants) -> tuple[Constants, float]:
+    best, least = start, error(sheet, start)
+    for step in STEPS:
+        moved = True
+        while moved:
+            moved = False
+            for change in _changes(best):
+                for factor in (step, 1 / step):
+                    changed = change(best, factor)
+                    found = error(sheet, changed)
+                    if found < least * (1 - 1e-3):
+                        best, least, moved = changed, found, True
+                        break
+    return best, least
+
+
+def _changes(of: Constants) -> list[Callable[[Constants, float], Constants]]:
+    """Each multiplies one constant."""
+    found: list[Callable[[Constants, float], Constants]] = []
+    found += [partial(_paced, key, field.name) for key in of.paces for field in fields(Pace)]
+    found += [partial(_rated, field.name) for field in fields(Rates) if field.name != "part_bytes"]
+    return found
+
+
+def _paced(key: tuple[int, bool], name: str, of: Constants, factor: float) -> Constants:
+    pace = of.paces[key]
+    return replace(of, paces={**of.paces, key: replace(pace, **{name: getattr(pace, name) * factor})})
+
+
+def _rated(name: str, of: Constants, factor: float) -> Constants:
+    return replace(of, rates=replace(of.rates, **{name: getattr(of.rates, name) * factor}))
+
+
+def tell(rows: Sequence[Swept], constants: Mapping[int, Constants], worst: int) -> str:
+    """How far the choice is from the fastest, before and now, by head_dim."""
+    lines = ["head_dim  shapes  priced: mean, most, over 5%   rule of the record: mean, most, over 5%   price's error"]
+    for head_dim, of in constants.items():
+        mine = [row for row in rows if row.of.head_dim == head_dim]
+        if not mine:
+            continue
+        priced = [loss(row, of) for row in mine]
+        ruled = [row.us[row.ruled] / row.best - 1 for row in mine if row.ruled in row.us]
+        off = [
+            abs(of.us(row, c, known=True) / row.us[c] - 1)
+            for row in mine
+            for c in row.tried
+            if row.us[c] < NEAR * row.best
+        ]
+        lines.append(f"{head_dim:8}  {len(mine):6}  {_losses(priced)}   {_losses(ruled)}   {fmean(off):.1%}")
+        for row in sorted(mine, key=lambda row: -loss(row, of))[:worst]:
+            cheapest = min(row.tried, key=lambda choice: of.us(row, choice))
+            fastest = min(row.us, key=lambda choice: row.us[choice])
+            lines.append(
+                f"    {row.name}: {cheapest} {row.us[cheapest]} us priced {of.us(row, cheapest):.1f}, fastest "
+                f"{fastest} {row.us[fastest]}; rule {row.ruled} "
+                f"{row.us.get(row.ruled, 0)}"
+            )
+    return "\n".join(lines)
+
+
+def _losses(found: Sequence[float]) -> str:
+    if not found:
+        return "                   none"
+    return f"{fmean(found):6.1%} {max(found):6.1%} {sum(x > 0.05 for x in found) / len(found):6.1%}"
+
+
+def written(constants: Mapping[int, Constants]) -> str:
+    """paces.py with these."""
+    head = WRITTEN.read_text(encoding="utf-8").split("\nPACES: Final")[0]
+    lines = ["PACES: Final[Mapping[tuple[int, int, bool], Pace]] = {"]
+    for head_dim, of in constants.items():
+        lines += [
+            f"    ({head_dim}, {rows}, {by_head}): Pace({_values(pace)})," for (rows, by_head), pace in of.paces.items()
+        ]
+    lines += ["}", "RATES: Final[Mapping[int, Rates]] = {"]
+    lines += [f"    {head_dim}: Rates({_values(of.rates)})," for head_dim, of in constants.items()]
+    return "\n".join([head, *lines, "}", ""])
+
+
+def _values(of: Pace | Rates) -> str:
+    return ", ".join(f"{getattr(of, field.name):.4g}" for field in fields(of))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--write", action="store_true", help="fit, and write what was found")
+    parser.add_argument("--worst", type=int, default=3, metavar="N", help="shapes of each head_dim that are named")
+    options = parser.parse_args()
+    rows = swept(options.records)
+    constants = {head_dim: now(head_dim) for head_dim in RATES}
+    if options.write:
+        for head_dim, start in constants.items():
+            print(f"head_dim {head_dim}", flush=True)
+            constants[head_dim] = fitted(Sheet([row for row in rows if row.of.head_dim == head_dim]), start, print)
+        WRITTEN.write_text(written(constants), encoding="utf-8")
+    print(tell(rows, constants, options.worst))
+
+
+if __name__ == "__main__":
+    main()
