@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
@@ -96,15 +97,13 @@ def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
     return np.resize(np.roll(drawn, 12345 * tensor), count)
 
 
-def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx") -> CallTime:
-    """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
-    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu, reordered=order == "sass")
+def tensors_of(device: Device, call: Call) -> dict[str, int]:
+    """The call's tensors on a device, inputs of drawn numbers among them: their addresses by FmhaParams' names."""
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k * call.kv_heads
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):
-        elements = count * call.head_dim
-        data = numbers(elements, k)
+        data = numbers(count * call.head_dim, k)
         addresses[name] = device.alloc(data.nbytes, name)
         device.upload(addresses[name], data)
     addresses["o"] = device.alloc(rows * call.head_dim * (2 if call.output_bf16 else 4), "o")
@@ -112,6 +111,13 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order =
         addresses[name] = device.alloc(rows * 4, name)
     for name, count in call.partial_elements.items():
         addresses[name] = device.alloc(count * 4, name)
+    return addresses
+
+
+def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx") -> CallTime:
+    """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
+    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu, reordered=order == "sass")
+    addresses = tensors_of(device, call)
     # Without `drawn` each row tile has a CTA of its own: of CTAs that draw, the few that run would draw the whole grid.
     launch_attention(device, device.load(artifact), variant, call, addresses)
     device.timings[0][1].drawn = walkers_of(variant, call) > 0
@@ -120,6 +126,7 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order =
         seen = min(seen, call.window_left + call.window_right + 1.0)
     elif call.window_left is not None or call.window_right is not None:
         seen -= min(call.t - 1, call.s_k) / 2
+    rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k * call.kv_heads
     moved = 2.0 * call.head_dim * (rows * 2 + keys * (1 if call.shared_kv else 2))
     found = CallTime(architecture(gpu), tuple(device.timings), moved, 4.0 * rows * seen * call.head_dim)
     return in_order(order, found, load_ptx(artifact), artifact)
