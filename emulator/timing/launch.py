@@ -108,8 +108,9 @@ class Timing:
         """`sizes`: bytes of each allocation by its address; `resident`: those that L2 holds before the launch."""
         self.architecture = architecture
         # Whether a cluster goes on with the work of others (clusterlaunchcontrol): then an SM starts no other.
-        self.claims = any(c["claims"] for c in recorder.clusters)
-        columns = max((c["tensor_columns"] for c in recorder.clusters), default=0)
+        clusters = recorder.clusters
+        self.claims = any(c["claims"] for c in clusters)
+        columns = max((c["tensor_columns"] for c in clusters), default=0)
         self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
         self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
@@ -117,8 +118,8 @@ class Timing:
         self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
         self._recorder = recorder
         self._program = program
-        clusters = recorder.clusters
         self.ordinals = shape.samples
+        self._alike = {c["ordinal"]: c["like"] for c in clusters}  # to the first that did the same
         self.instructions = sum(c["instructions"] for c in clusters)
         self.touched = frozenset(base for c in clusters for base in (*c["read"], *c["written"]))
         asked: dict[int, float] = {}  # bytes that all SMs read, by allocation
@@ -221,6 +222,11 @@ class Timing:
             raw["before"],
         )
 
+    def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
+        """Of each cluster that is looked at; those that did the same are replayed once."""
+        of = {n: self.replay(n, times, share=share) for n in {self._alike[ordinal] for ordinal in self.ordinals}}
+        return {ordinal: of[self._alike[ordinal]] for ordinal in self.ordinals}
+
     def _lasting(self, replayed: Mapping[int, Replayed]) -> list[float]:
         """Cycles of each cluster along x."""
         at = {ordinal // self.shape.pitch: r.cycles for ordinal, r in replayed.items()}
@@ -228,8 +234,8 @@ class Timing:
 
     def product_cycles(self) -> float:
         """What the tensor cores of the launch are busy for, if all SMs of the GPU had an equal part of it."""
-        replayed = [self.replay(ordinal) for ordinal in self.ordinals]
-        busy = sum(r.busy["tensor"] for r in replayed) / len(replayed) / self.shape.copies(self.architecture)
+        replayed = self._replays(None, self._found(None)[1])
+        busy = sum(r.busy["tensor"] for r in replayed.values()) / len(replayed) / self.shape.copies(self.architecture)
         return busy * self.shape.clusters * self.shape.cluster_size / self.architecture.multiprocessors
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
@@ -245,7 +251,7 @@ class Timing:
         return self._modelled(times, self.apart), self.apart
 
     def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
-        replayed = {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
+        replayed = self._replays(times, share)
         first = self._lasting(replayed)
         rest = self.shape.clusters // self.shape.along_x
         slots = self.shape.slots(self.architecture)
@@ -253,7 +259,7 @@ class Timing:
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn or self.claims else {})
-            later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
+            later = self._lasting(self._replays({**(times or {}), **known}, share))
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
