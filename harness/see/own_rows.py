@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fmha.emulator.timing.architecture import Architecture
 from fmha.harness import account
-from fmha.harness.contract.device import Device
-from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
-from fmha.harness.judge.configuration import Configuration, parse_id
-from fmha.harness.kernel_side.launch import Call, launch_attention
+from fmha.harness.judge.configuration import parse_id
+from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.see.call_time import model, tensors_of
-from fmha.harness.see.choice import chosen
+from fmha.harness.see.choice import Chosen, chosen, why_not
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice
+from fmha.harness.worker.run import place
 
 # Decode bound by memory, by L2 and by launches, and prefill bound by products, at the head_dims that are used most.
 ROWS: Final = (
@@ -60,38 +60,33 @@ class Timed:
         return self.modelled_us / self.measured_us - 1
 
 
-def rows_of(gpu: Architecture) -> list[tuple[Configuration, Call, Variant]]:
+def rows_of(gpu: Architecture) -> list[tuple[str, Chosen]]:
     """Those of ROWS that a kernel of ours runs there."""
-    found = []
-    for name in ROWS:
-        item = parse_id(name)
-        try:
-            found.append((item, *chosen(item, gpu)))
-        except UserError:
-            continue
-    return found
+    items = [parse_id(name) for name in ROWS]
+    return [(item.id, chosen(item, gpu)) for item in items if why_not(item, gpu) is None]
 
 
 def timed(root: Path, gpu: Architecture, say: Callable[[str], None] = lambda line: None) -> Iterator[Timed]:
     """Builds our kernels from the sources below `root`, times the rows and models them with the constants of `gpu`."""
     rows = rows_of(gpu)
-    variants = tuple(dict.fromkeys(variant for *_, variant in rows))
+    variants = tuple(dict.fromkeys(one.variant for _, one in rows))
     processes = len(os.sched_getaffinity(0))
     results = build_variants(root, variants, account.folder("builds"), _BUILD_SECONDS, processes, say)
     built = {result.variant.name: result for result in results}
-    for item, call, variant in rows:
-        result = built[variant.name]
+    for name, one in rows:
+        result = built[one.variant.name]
         if result.error:
-            raise UserError(f"it does not build: {result.error.strip()}", where=variant.name)
-        took = times_of(variant, Path(result.cubin), call)
+            raise UserError(f"it does not build: {result.error.strip()}", where=one.variant.name)
+        took = times_of(one, Path(result.cubin))
         median = statistics.median(took)
         within = max(abs(one / median - 1) for one in took)
-        modelled = model(gpu.name, variant, Path(result.ptx), call).seconds()
-        yield Timed(item.id, median * 1e6, modelled * 1e6, within)
+        modelled = model(gpu.name, one.variant, Path(result.ptx), one.call, of=one.of).seconds()
+        yield Timed(name, median * 1e6, modelled * 1e6, within)
 
 
-def times_of(variant: Variant, artifact: Path, call: Call) -> list[float]:
+def times_of(one: Chosen, artifact: Path) -> list[float]:
     """Seconds of the call, of each replay."""
+    call = one.call
     planes, elements = call.planes, call.head_dim * 2
     rows, keys = planes.batch * planes.t * planes.heads, planes.batch * planes.s_k
     each = elements * (2 * rows + keys * (1 if call.shared_kv else 2))
@@ -99,11 +94,12 @@ def times_of(variant: Variant, artifact: Path, call: Call) -> list[float]:
     try:
         module = device.load(artifact)
         count = max(1, min(_MOST_SETS, -(-_SETS_BYTES // each)))
-        sets = [tensors_of(device, call) | drawn(device) for _ in range(count)]
+        others = {} if one.of is None else one.of.others
+        sets = [_placed(device, one, others) for _ in range(count)]
 
         def calls() -> None:
             for addresses in sets:
-                launch_attention(device, module, variant, call, addresses)
+                launch_attention(device, module, one.variant, call, addresses)
 
         replay = device.batch(calls)
         replay()  # it warms up
@@ -112,8 +108,11 @@ def times_of(variant: Variant, artifact: Path, call: Call) -> list[float]:
         device.close()
 
 
-def drawn(device: Device) -> dict[str, int]:
-    """The count of row tiles that CTAs draw, which each launch leaves at zero."""
-    address = device.alloc(4, "drawn")
-    device.upload(address, np.zeros(1, np.uint32))
-    return {"drawn": address}
+def _placed(device: CudaDevice, one: Chosen, others: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """A call's tensors, and the count of row tiles that CTAs draw, which each launch leaves at zero."""
+    if one.of is not None:
+        return place(device, one.call, one.of.inputs, others)
+    addresses = tensors_of(device, one.call)
+    addresses["drawn"] = device.alloc(4, "drawn")
+    device.upload(addresses["drawn"], np.zeros(1, np.uint32))
+    return addresses

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include "copies.cuh"
 #include "products.cuh"
 #include "tell.cuh"
 
@@ -37,17 +38,28 @@ private:
     int (*limit_)(void*, unsigned*) = nullptr;
 };
 
-// Every SM multiplies for about a second a repeat; the clock and the products are those of the repeat's last launch.
+// Every SM multiplies for about a second a repeat, and reads from L2 meanwhile, as kernels do that keep the tensor core
+// busy. The clock and the products are those of the repeat's last launch.
 inline void load(Probes& p) {
     constexpr int kThreads = 256;
     const auto kernel = products<256, false, false, kThreads>;
     need(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kProductShared)), "load");
-    unsigned long long* nanoseconds = reinterpret_cast<unsigned long long*>(p.data);
+    unsigned long long* nanoseconds = nullptr;
+    need(cudaMalloc(&nanoseconds, sizeof(long long) * p.sms), "cudaMalloc");
     const int tiles = p.small ? 2 : 8192, launches = p.small ? 1 : 200;
+    const int reads = p.small ? 2 : 8192;
+    cudaStream_t beside;
+    need(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     const Board board;
+    long long* took_beside = nullptr;
+    need(cudaMalloc(&took_beside, sizeof(long long) * p.sms), "cudaMalloc");
     std::vector<double> clock, rate, watts;
     for (int r = 0; r < kRepeats + 1; ++r) {
-        for (int n = 0; n < launches; ++n) kernel<<<p.sms, kThreads, kProductShared>>>(tiles, p.cycles, nanoseconds);
+        for (int n = 0; n < launches; ++n) {
+            kernel<<<p.sms, kThreads, kProductShared>>>(tiles, p.cycles, nanoseconds);
+            stream<<<p.sms, 32, 4 * 16384, beside>>>(p.data, p.small ? 4 * 16384 : 128 << 10, 16384, 4, reads,
+                                                     took_beside);
+        }
         need(cudaGetLastError(), "load");
         double most = 0;
         while (cudaStreamQuery(nullptr) == cudaErrorNotReady) most = std::max(most, board.power());
@@ -55,6 +67,7 @@ inline void load(Probes& p) {
         unsigned long long took = 0;
         need(cudaMemcpy(&cycles, p.cycles, sizeof cycles, cudaMemcpyDeviceToHost), "load");
         need(cudaMemcpy(&took, nanoseconds, sizeof took, cudaMemcpyDeviceToHost), "load");
+        need(cudaStreamSynchronize(beside), "load");
         if (!r) continue;  // it warms up
         clock.push_back(took ? 1e3 * cycles / took : 0.0);
         rate.push_back(double(cycles));

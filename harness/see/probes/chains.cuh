@@ -16,9 +16,14 @@ struct Pack {
         asm volatile("{ .reg .b32 both; cvt.rn.bf16x2.f32 both, %0, %0; mov.b32 %0, both; }" : "+f"(x));
     }
 };
-struct Convert {
+struct FromInteger {
     static __device__ void link(float& x) {
         asm volatile("{ .reg .b32 bits; mov.b32 bits, %0; cvt.rn.f32.s32 %0, bits; }" : "+f"(x));
+    }
+};
+struct Convert {
+    static __device__ void link(float& x) {
+        asm volatile("{ .reg .b32 bits; cvt.rni.s32.f32 bits, %0; mov.b32 %0, bits; }" : "+f"(x));
     }
 };
 struct Shuffle {
@@ -114,6 +119,8 @@ inline void chains(Probes& p) {
     p.tell("alu_apart", 16 * kLinks, 1, [&](int) { links<Alu, 8><<<1, 32>>>(out, p.cycles); });
     p.tell("pack_chain", kLinks, 1, [&](int) { links<Pack, 1><<<1, 32>>>(out, p.cycles); });
     p.tell("pack_apart", 8 * kLinks, 1, [&](int) { links<Pack, 8><<<1, 32>>>(out, p.cycles); });
+    p.tell("from_integer_chain", kLinks, 1, [&](int) { links<FromInteger, 1><<<1, 32>>>(out, p.cycles); });
+    p.tell("from_integer_apart", 8 * kLinks, 1, [&](int) { links<FromInteger, 8><<<1, 32>>>(out, p.cycles); });
     p.tell("convert_chain", kLinks, 1, [&](int) { links<Convert, 1><<<1, 32>>>(out, p.cycles); });
     p.tell("convert_apart", 8 * kLinks, 1, [&](int) { links<Convert, 8><<<1, 32>>>(out, p.cycles); });
     p.tell("shuffle_chain", kLinks, 1, [&](int) { links<Shuffle, 1><<<1, 32>>>(out, p.cycles); });
