@@ -31,7 +31,16 @@ from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
 from fmha.emulator.textures import Image, Sampler, packed
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Shape, Timing, at_once, behind_first, resident_ctas, sampled
+from fmha.emulator.timing.launch import (
+    Shape,
+    Timing,
+    at_once,
+    behind_first,
+    first_ctas,
+    resident_ctas,
+    sampled,
+    sampled_by,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -254,6 +263,7 @@ class Device:
             raise ValueError("sampled is for a device with timing")
         self._architecture = None if timing is None else architecture(timing)
         self._sampled = sampled
+        self.work: Sequence[float] = ()  # with timing: what each cluster of a launch of so many has to do, in any unit
         self._reordered = reordered
         self._sizes: dict[int, int] = {}  # of allocations, by their addresses
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
@@ -493,6 +503,10 @@ class Device:
             return None
         along_x, size = grid[0] // cluster[0], math.prod(cluster)
         samples = tuple(x * cluster[0] for x in sampled(along_x))
+        firsts: tuple[int, ...] = ()
+        if len(self.work) * size == math.prod(grid):
+            firsts = first_ctas(grid, cluster)
+            samples = tuple(firsts[n] for n in sampled_by(self.work))
         second = behind_first(grid, cluster)
         self._machine.recorded = sorted({*samples, *(() if second is None else (second,))})
         self._machine.only_recorded = self._sampled
@@ -502,6 +516,8 @@ class Device:
             by_memory, math.prod(block), self._architecture.registers, info.least_ctas, decoded.live
         )
         shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        if firsts:
+            shape = replace(shape, firsts=firsts, work=tuple(self.work))
         # Of a launch that fits into L2 and into one wave with room to spare nobody needs to know who reads what.
         small = sum(b.nbytes for b in self._buffers.values()) <= self._architecture.l2_capacity.value
         one_turn = small and shape.clusters < shape.slots(self._architecture)

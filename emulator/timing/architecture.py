@@ -52,7 +52,8 @@ def architecture(name: str) -> Architecture:
     if not known(name):
         raise ValueError(f"timing {name!r} is not one of {', '.join(NAMES)}")
     document = _document(name)
-    document.pop("probes", None)
+    for told in ("probes", "calls"):  # what a record has beside constants
+        document.pop(told, None)
     times = {key: _constant(entry) for key, entry in document.pop("times").items()}
     clusters = MappingProxyType(document.pop("clusters"))
     given: dict[str, Any] = {k: _constant(entry) if isinstance(entry, dict) else entry for k, entry in document.items()}

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
@@ -67,8 +69,19 @@ class Shape:
     clusters: int
     cluster_size: int
     resident: int
-    samples: tuple[int, ...]  # clusters along x that are replayed, by their first CTA
+    samples: tuple[int, ...]  # clusters that are replayed, by their first CTA; along x if nobody says what each does
     second: int | None  # the one behind the first in the order of the grid, where there is one
+    firsts: tuple[int, ...] = ()  # with `work`: the first CTA of each cluster, in the order of the grid
+    work: tuple[float, ...] = ()  # of each cluster, where those of one x differ
+
+    def spread(self, found: Mapping[int, float]) -> list[float]:
+        """What the samples have, of each cluster: in between by its work, or along x."""
+        if not self.work:
+            at = {ordinal // self.pitch: value for ordinal, value in found.items()}
+            return [_between(at, x) for x in range(self.along_x)] * (self.clusters // self.along_x)
+        work = dict(zip(self.firsts, self.work, strict=True))
+        known = sorted((work[ordinal], value) for ordinal, value in found.items())
+        return [float(x) for x in np.interp(self.work, [w for w, _ in known], [value for _, value in known])]
 
     def places(self, gpu: Architecture) -> int:
         """Clusters that the GPU holds at once if an SM holds one CTA."""
@@ -108,8 +121,9 @@ class Timing:
         """`sizes`: bytes of each allocation by its address; `resident`: those that L2 holds before the launch."""
         self.architecture = architecture
         # Whether a cluster goes on with the work of others (clusterlaunchcontrol): then an SM starts no other.
-        self.claims = any(c["claims"] for c in recorder.clusters)
-        columns = max((c["tensor_columns"] for c in recorder.clusters), default=0)
+        clusters = recorder.clusters
+        self.claims = any(c["claims"] for c in clusters)
+        columns = max((c["tensor_columns"] for c in clusters), default=0)
         self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
         self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
@@ -117,16 +131,19 @@ class Timing:
         self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
         self._recorder = recorder
         self._program = program
-        clusters = recorder.clusters
         self.ordinals = shape.samples
+        self._alike = {c["ordinal"]: c["like"] for c in clusters}  # to the first that did the same
         self.instructions = sum(c["instructions"] for c in clusters)
         self.touched = frozenset(base for c in clusters for base in (*c["read"], *c["written"]))
         asked: dict[int, float] = {}  # bytes that all SMs read, by allocation
         written: dict[int, float] = {}
-        for cluster in clusters:
-            for what, by_base in (("read", asked), ("written", written)):
-                for base, nbytes in cluster[what].items():
-                    by_base[base] = by_base.get(base, 0) + nbytes * shape.clusters / len(clusters)
+        for what, by_base in (("read", asked), ("written", written)):
+            for base in {base for cluster in clusters for base in cluster[what]}:
+                of = {c["ordinal"]: float(c[what].get(base, 0)) for c in clusters}
+                if shape.work:
+                    by_base[base] = sum(shape.spread({n: of[n] for n in shape.samples}))
+                else:
+                    by_base[base] = sum(of.values()) * shape.clusters / len(of)
         # What has to move once, by allocation: no more than it holds.
         self.read = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items()}
         self.written = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in written.items()}
@@ -221,15 +238,19 @@ class Timing:
             raw["before"],
         )
 
+    def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
+        """Of each cluster that is looked at; those that did the same are replayed once."""
+        of = {n: self.replay(n, times, share=share) for n in {self._alike[ordinal] for ordinal in self.ordinals}}
+        return {ordinal: of[self._alike[ordinal]] for ordinal in self.ordinals}
+
     def _lasting(self, replayed: Mapping[int, Replayed]) -> list[float]:
-        """Cycles of each cluster along x."""
-        at = {ordinal // self.shape.pitch: r.cycles for ordinal, r in replayed.items()}
-        return [_between(at, x) for x in range(self.shape.along_x)]
+        """Cycles of each cluster."""
+        return self.shape.spread({ordinal: r.cycles for ordinal, r in replayed.items()})
 
     def product_cycles(self) -> float:
         """What the tensor cores of the launch are busy for, if all SMs of the GPU had an equal part of it."""
-        replayed = [self.replay(ordinal) for ordinal in self.ordinals]
-        busy = sum(r.busy["tensor"] for r in replayed) / len(replayed) / self.shape.copies(self.architecture)
+        replayed = self._replays(None, self._found(None)[1])
+        busy = sum(r.busy["tensor"] for r in replayed.values()) / len(replayed) / self.shape.copies(self.architecture)
         return busy * self.shape.clusters * self.shape.cluster_size / self.architecture.multiprocessors
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
@@ -245,16 +266,15 @@ class Timing:
         return self._modelled(times, self.apart), self.apart
 
     def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
-        replayed = {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
+        replayed = self._replays(times, share)
         first = self._lasting(replayed)
-        rest = self.shape.clusters // self.shape.along_x
         slots = self.shape.slots(self.architecture)
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn or self.claims else {})
-            later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
-        clusters = list(zip(first, later, strict=True)) * rest
+            later = self._lasting(self._replays({**(times or {}), **known}, share))
+        clusters = list(zip(first, later, strict=True))
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
         cycles = max(ends)
@@ -281,6 +301,18 @@ def sampled(along_x: int) -> tuple[int, ...]:
     """The clusters along x that are recorded."""
     n = min(SAMPLES, along_x)
     return tuple(sorted({round(k * (along_x - 1) / max(1, n - 1)) for k in range(n)}))
+
+
+def sampled_by(work: Sequence[float]) -> tuple[int, ...]:
+    """Places of clusters whose work spans that of all: the least, the most, and between them as many below as above."""
+    order = sorted(range(len(work)), key=lambda n: work[n])
+    picked = (order[round(k * (len(order) - 1) / (SAMPLES - 1))] for k in range(SAMPLES))
+    return tuple({work[n]: n for n in picked}.values())
+
+
+def first_ctas(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> tuple[int, ...]:
+    """The first CTAs of all clusters, in the order of the grid."""
+    return tuple(at_once(grid, cluster, grid[0] * grid[1] * grid[2]))
 
 
 def at_once(grid: tuple[int, int, int], cluster: tuple[int, int, int], slots: int) -> list[int]:

@@ -7,23 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
-from fmha.harness.judge.configuration import Configuration
-from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.kernel_side.choice import splits_of
-from fmha.harness.kernel_side.launch import Call, choose_splits, launch_attention, walkers_of
-from fmha.harness.kernel_side.variants import variant_for
+from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
+from fmha.harness.see.lengths import Given, lengths_of, numbers, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.run import place
 
 Order = Literal["ptx", "sass"]
-_PERIOD = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,49 +57,13 @@ def seconds_of(gpu: Architecture, launches: tuple[Modelled, ...]) -> float:
     return overhead * 1e-6 + sum(m.seconds for m in launches)
 
 
-def call_for(item: Configuration, gpu: Architecture) -> Call:
-    """The call that a configuration's sizes ask for. Where the configuration leaves the splits open, they are those
-    that `attention` takes: by the rule of fmha.harness.kernel_side.choice, or as many as fill the GPU."""
-    left, right = item.bounds
-    call = Call(
-        head_dim=item.head_dim,
-        batch=item.batch,
-        t=item.t,
-        heads=item.heads,
-        s_k=item.s_k,
-        shared_kv=item.kv == "shared",
-        window_left=left,
-        window_right=right,
-        scale=item.head_dim**-0.5,
-        normalise=item.output != "unnormalised",
-        output_bf16=item.output == "bf16",
-        splits=item.splits,
-        kv_heads=item.kv_heads,
-    )
-    if item.splits > 1:
-        return call
-    splits = splits_of(gpu.arch, call.planes)
-    if splits is None:
-        variant = variant_for(item, gpu.arch)
-        splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
-    return replace(call, splits=splits)
-
-
-def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
-    """What a tensor holds, as bf16."""
-    drawn = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
-    return np.resize(np.roll(drawn, 12345 * tensor), count)
-
-
-def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx") -> CallTime:
-    """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
-    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu, reordered=order == "sass")
+def tensors_of(device: Device, call: Call) -> dict[str, int]:
+    """The call's tensors on a device, inputs of drawn numbers among them: their addresses by FmhaParams' names."""
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k * call.kv_heads
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):
-        elements = count * call.head_dim
-        data = numbers(elements, k)
+        data = numbers(count * call.head_dim, k)
         addresses[name] = device.alloc(data.nbytes, name)
         device.upload(addresses[name], data)
     addresses["o"] = device.alloc(rows * call.head_dim * (2 if call.output_bf16 else 4), "o")
@@ -112,17 +71,42 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call, order: Order =
         addresses[name] = device.alloc(rows * 4, name)
     for name, count in call.partial_elements.items():
         addresses[name] = device.alloc(count * 4, name)
+    return addresses
+
+
+def model(
+    gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx", of: Given | None = None
+) -> CallTime:
+    """Launches `call` on a device that keeps time, over the operands `of` a configuration, or over random numbers of
+    the call's sizes. Lists of sparse keys are not modelled."""
+    # With balanced splits each CTA leaves for the combine kernel which planes it has a part of: all have to run.
+    device = EmulatorDevice(
+        0,
+        "realistic",
+        checks=False,
+        threads=1,
+        timing=gpu,
+        reordered=order == "sass",
+        sampled=call.balance is None,
+    )
+    addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
     # Without `drawn` each row tile has a CTA of its own: of CTAs that draw, the few that run would draw the whole grid.
+    addresses.pop("drawn", None)
+    if of is not None:
+        device.work = work_of(variant, call, of)
     launch_attention(device, device.load(artifact), variant, call, addresses)
     device.timings[0][1].drawn = walkers_of(variant, call) > 0
-    seen = float(call.s_k)
-    if call.window_left is not None and call.window_right is not None:
-        seen = min(seen, call.window_left + call.window_right + 1.0)
-    elif call.window_left is not None or call.window_right is not None:
-        seen -= min(call.t - 1, call.s_k) / 2
-    moved = 2.0 * call.head_dim * (rows * 2 + keys * (1 if call.shared_kv else 2))
-    found = CallTime(architecture(gpu), tuple(device.timings), moved, 4.0 * rows * seen * call.head_dim)
-    return in_order(order, found, load_ptx(artifact), artifact)
+    lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
+    rows, keys = (sum(each) for each in zip(*lengths, strict=True))
+    seen = sum(seen_by(call, *each) for each in lengths)
+    moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))
+    flop = 4.0 * seen * call.heads * call.head_dim
+    return in_order(
+        order,
+        CallTime(architecture(gpu), tuple(device.timings), moved, flop),
+        load_ptx(artifact),
+        artifact,
+    )
 
 
 def in_order(order: Order, time: CallTime, module: Module, where: Path) -> CallTime:

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.kernel_side.launch import Call
+from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.see.call_time import call_for
+from fmha.harness.see.lengths import Given, given, is_plain
+from fmha.harness.worker.run import call_of
 
 # What a call may have that changes its time and that nothing here draws: refused, never left out of the time.
 _NOT_MODELLED: Final[Mapping[str, Callable[[Configuration], bool]]] = {
     "lists of sparse keys": lambda item: item.topk > 0,
-    "pages and no packed sequences": lambda item: item.scattered,
-    "lengths of batch entries": lambda item: item.kv_lens != "full" or item.q_lens != "full",
     "query offsets": lambda item: item.query_offsets != "aligned",
-    "balanced splits": lambda item: item.merge == "balanced",
-    "splits that a cluster merges": lambda item: item.merge == "cluster",
-    "tensors in other layouts": lambda item: item.layout != "bshd",
     "tensors with entries before the call's": lambda item: item.before > 0,
 }
+Lengths = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A configuration's call and its kernel; `of` where sizes do not say all of it."""
+
+    call: Call
+    variant: Variant
+    of: Given | None
 
 
 def why_not(item: Configuration, gpu: Architecture) -> str | None:
@@ -33,18 +43,71 @@ def why_not(item: Configuration, gpu: Architecture) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def chosen(item: Configuration, gpu: Architecture) -> tuple[Call, Variant]:
-    """The call and its kernel. UserError where there is none."""
-    found = _choice(item, gpu)
+def chosen(
+    item: Configuration, gpu: Architecture, keys: Lengths | None = None, queries: Lengths | None = None
+) -> Chosen:
+    """What `attention` would launch, with lengths of batch entries as they are given or as the configuration has them.
+    UserError where there is no kernel."""
+    found = _choice(item, gpu, keys, queries)
     if isinstance(found, str):
         raise UserError(found, where=item.id)
     return found
 
 
-def _choice(item: Configuration, gpu: Architecture) -> tuple[Call, Variant] | str:
+def _choice(
+    item: Configuration, gpu: Architecture, keys: Lengths | None = None, queries: Lengths | None = None
+) -> Chosen | str:
     for absent, there in _NOT_MODELLED.items():
         if there(item):
             return f"the timing model draws no {absent}"
-    call = call_for(item, gpu)
-    variant = variant_for(replace(item, splits=call.splits), gpu.arch)
-    return variant if isinstance(variant, str) else (call, variant)
+    of = None if is_plain(item) else given(item, keys, queries)
+    call = _split(item, gpu, _call(item, gpu, of))
+    total = call.total_q
+    asked = replace(item, splits=call.splits, merge="balanced" if call.balance else item.merge)
+    by_rule = None
+    if total is not None:
+        few = few_queries(call, total)
+        asked = replace(asked, batch=max(1, -(-total // call.t)), q_lens="ragged" if few else "full")
+        if gpu.arch == ARCH and call.splits == 1:
+            everyone = call.batch * call.s_k if call.total_k is None else call.total_k
+            by_rule = rows_of_packed(call, total, everyone, item.mask != "none")
+    variant = variant_for(asked, gpu.arch, by_rule)
+    return variant if isinstance(variant, str) else Chosen(call, variant, of)
+
+
+def _call(item: Configuration, gpu: Architecture, of: Given | None) -> Call:
+    """What a configuration asks for."""
+    if of is not None:
+        return call_of(item, of.inputs, gpu.arch)
+    left, right = item.bounds
+    return Call(
+        head_dim=item.head_dim,
+        batch=item.batch,
+        t=item.t,
+        heads=item.heads,
+        s_k=item.s_k,
+        shared_kv=item.kv == "shared",
+        window_left=left,
+        window_right=right,
+        scale=item.head_dim**-0.5,
+        normalise=item.output != "unnormalised",
+        output_bf16=item.output == "bf16",
+        splits=item.splits,
+        kv_heads=item.kv_heads,
+    )
+
+
+def _split(item: Configuration, gpu: Architecture, call: Call) -> Call:
+    """Where the configuration leaves the splits open, they are those that `attention` takes: balanced ones where those
+    pay, or by the rules of fmha.harness.kernel_side.choice, or as many as fill the GPU."""
+    if item.splits > 1 or item.merge != "auto":
+        return call
+    if call.window_left is None or call.window_right is None:
+        ragged = item.kv_lens != "full" or call.total_k is not None
+        if balance := balance_of(gpu.arch, call.planes, ragged):
+            return replace(call, balance=balance, splits=1)
+    splits = splits_of(gpu.arch, call.planes)
+    if splits is None:
+        variant = variant_for(item, gpu.arch)
+        splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
+    return replace(call, splits=splits)

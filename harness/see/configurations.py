@@ -99,8 +99,8 @@ def _ours(
             run_attention(device, device.load(Path(build().ptx)), variant, cell, inputs())
 
     def time(gpu: str, order: Order) -> CallTime:
-        call, timed = chosen(cell, architecture(gpu))
-        return model(gpu, timed, Path(built(root, timed, cache).ptx), call, order)
+        one = chosen(cell, architecture(gpu))
+        return model(gpu, one.variant, Path(built(root, one.variant, cache).ptx), one.call, order, one.of)
 
     return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 

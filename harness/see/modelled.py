@@ -13,7 +13,7 @@ from fmha.emulator.timing.architecture import NAMES, Architecture, architecture,
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness import account
 from fmha.harness.config import Matrix, parse_filter
-from fmha.harness.contract.protocol import Cell, PeerCell, Variant
+from fmha.harness.contract.protocol import Cell, PeerCell
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
@@ -125,14 +125,14 @@ def modelled(
 ) -> Iterator[tuple[Configuration, Call, CallTime]]:
     """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
     target = architecture(gpu)
-    calls: list[tuple[Configuration, Call, Variant]] = [(item, *chosen(item, target)) for item in configurations]
-    variants = tuple(dict.fromkeys(variant for *_, variant in calls))
+    calls = [(item, chosen(item, target)) for item in configurations]
+    variants = tuple(dict.fromkeys(one.variant for _, one in calls))
     built = {b.variant.name: b for b in build_variants(root, variants, account.folder("builds"), BUILD_SECONDS, 2, say)}
-    for item, call, variant in calls:
-        result = built[variant.name]
+    for item, one in calls:
+        result = built[one.variant.name]
         if result.error:
-            raise UserError(f"it does not build: {result.error.strip()}", where=variant.name)
-        yield item, call, model(gpu, variant, Path(result.ptx), call, order)
+            raise UserError(f"it does not build: {result.error.strip()}", where=one.variant.name)
+        yield item, one.call, model(gpu, one.variant, Path(result.ptx), one.call, order, one.of)
 
 
 def matched(time: CallTime) -> list[str]:

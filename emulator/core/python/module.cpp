@@ -323,6 +323,9 @@ nb::list recorded_clusters(const Recorder& recorder) {
         nb::dict d, read, written;
         for (const auto& [base, bytes] : c->read) read[nb::int_(base)] = bytes;
         for (const auto& [base, bytes] : c->written) written[nb::int_(base)] = bytes;
+        // The first that did the same, which takes as long.
+        d["like"] =
+            (*std::ranges::find_if(recorder.clusters(), [&](const auto& o) { return o->ctas == c->ctas; }))->ordinal;
         d["ordinal"] = c->ordinal;
         d["read"] = read;
         d["written"] = written;

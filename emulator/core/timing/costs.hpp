@@ -40,6 +40,7 @@ struct Cost {
     u16 n_src = 0;
     i32 guard = -1;
     u32 immediate = 0;
+    u32 line = 0;  // of code
 };
 
 Cost cost_of(const Inst& i, const Times& t);

@@ -67,9 +67,9 @@ u32 accessed_bytes(const Inst& i) {
 
 }  // namespace
 
-void Recorder::turn_to(const Cluster& cluster) {
-    if (cluster.ordinal == current_ordinal_) return;
+void Recorder::begin(const Cluster& cluster) {
     current_ordinal_ = cluster.ordinal;
+    kept_of_ = nullptr;
     current_ = nullptr;
     seen_ = glimpsed_.contains(cluster.ordinal) && !has_enough(cluster) ? &glimpses_[cluster.ordinal] : nullptr;
     if (!wanted_.contains(cluster.ordinal)) return;
@@ -251,10 +251,7 @@ void Recorder::matrix(Warp& w, const Inst& i, u32 mask) {
         (in_tmem ? 0 : m / ctas * 32) + n / ctas * 32);
 }
 
-void Recorder::look(Warp& w, const Inst& i, u32 mask) {
-    found_.clear();
-    turn_to(*w.cta->cluster);
-    if (!current_ && !seen_) return;
+void Recorder::look_at(Warp& w, const Inst& i, u32 mask) {
     own_rank_ = static_cast<u8>(w.cta->rank);
     const i32* s = w.ops(i) + i.n_dst;
     switch (static_cast<Op>(i.op)) {
@@ -299,8 +296,7 @@ void Recorder::look(Warp& w, const Inst& i, u32 mask) {
     }
 }
 
-void Recorder::keep(Warp& w, const Inst& i, i32 pc, u32 mask) {
-    if (!current_) return;
+void Recorder::keep_deeds(Warp& w, const Inst& i, i32 pc, u32 mask) {
     if (static_cast<Op>(i.op) == Op::mbar_wait) {
         const i32* o = w.ops(i);
         if (!(w.pred(o[0]) & mask)) return;  // a poll that failed
@@ -317,14 +313,13 @@ void Recorder::keep(Warp& w, const Inst& i, i32 pc, u32 mask) {
     }
     if (static_cast<Op>(i.op) == Op::tmem_alloc && !w.cta->rank)
         current_->tensor_columns += w.reg<u32>(w.ops(i)[1])[std::countr_zero(mask)];
-    timing::WarpRecording& r = current_->ctas[w.cta->rank][w.index];
     u32 first = 0;
     if (!found_.empty()) {
-        first = static_cast<u32>(r.deeds.size()) + 1;
+        first = static_cast<u32>(kept_->deeds.size()) + 1;
         for (timing::Deed& d : found_) d.more = &d != &found_.back();
-        r.deeds.insert(r.deeds.end(), found_.begin(), found_.end());
+        kept_->deeds.insert(kept_->deeds.end(), found_.begin(), found_.end());
     }
-    r.steps.push_back({static_cast<u32>(pc), first});
+    kept_->steps.push_back({static_cast<u32>(pc), first});
 }
 
 }  // namespace ptxm

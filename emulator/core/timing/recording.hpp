@@ -39,17 +39,23 @@ struct Deed {
     u8 to = 0;          // of a copy: the CTA that gets the bytes
     bool more = false;  // the next one is of the same instruction
     u32 a = 0, b = 0, c = 0;
+
+    bool operator==(const Deed&) const = default;
 };
 
 struct Step {
     u32 pc;
     u32 deed;  // index of the first, plus one; 0: none
+
+    bool operator==(const Step&) const = default;
 };
 
 struct WarpRecording {
     std::vector<Step> steps;
     std::vector<Deed> deeds;
     u32 threads = 0;
+
+    bool operator==(const WarpRecording&) const = default;
 };
 
 struct Piece {  // of an allocation

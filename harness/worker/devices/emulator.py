@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -81,6 +82,15 @@ class EmulatorDevice:
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error
+
+    @property
+    def work(self) -> Sequence[float]:
+        """With `timing`: what each cluster of a launch of so many has to do."""
+        return self._device.work
+
+    @work.setter
+    def work(self, of_each: Sequence[float]) -> None:
+        self._device.work = of_each
 
     def alloc(self, nbytes: int, name: str) -> int:
         return self._device.alloc(nbytes, name).address

@@ -1,0 +1,123 @@
+"""What a call is given beside its sizes where that changes its time: lengths, pages, packed sequences, layouts; and
+what each CTA has to do of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import Configuration
+from fmha.harness.judge.oracle.bf16 import round_to_bf16
+from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
+from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
+from fmha.harness.kernel_side.variants import knows_lengths
+from fmha.harness.worker.scatter import key_lengths, query_lengths, scattered
+
+_PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
+
+
+def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
+    """What a tensor holds, as bf16."""
+    drawn = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
+    return np.resize(np.roll(drawn, 12345 * tensor), count)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A configuration's operands."""
+
+    item: Configuration
+    inputs: Inputs
+
+    @property
+    def others(self) -> Mapping[str, NDArray[Any]]:
+        """What takes the place of the inputs, and what comes to them, by FmhaParams' names."""
+        return scattered(self.item, self.inputs)
+
+
+def is_plain(item: Configuration) -> bool:
+    """Whether its sizes say all."""
+    lengths = item.kv_lens != "full" or item.q_lens != "full"
+    return not (lengths or item.scattered or item.layout != "bshd" or item.sink != "none")
+
+
+def given(
+    item: Configuration, keys: NDArray[np.int32] | None = None, queries: NDArray[np.int32] | None = None
+) -> Given:
+    """The operands of a configuration, with these lengths of its batch entries or with lengths that are drawn as the
+    configuration says: uniform up to the longest, and every fourth 0 or the longest in turn."""
+    shape = (item.batch, item.s_k, *((item.kv_heads,) if item.kv_heads > 1 else ()), item.head_dim)
+    random = np.random.default_rng(item.batch)
+    if keys is None:
+        keys = _drawn(random, item.kv_lens, item.batch, item.s_k)
+    if queries is None:
+        queries = _drawn(random, item.q_lens, item.batch, item.t)
+    sizes = (item.batch, item.t, item.heads, item.head_dim)
+    count = int(np.prod(shape))
+    q, k = numbers(int(np.prod(sizes)), 0).reshape(sizes), numbers(count, 1).reshape(shape)
+    v = None if item.kv == "shared" else numbers(count, 2).reshape(shape)
+    sink = None if item.sink == "none" else random.standard_normal(item.heads).astype(np.float32)
+    scale = softmax_scale(item.head_dim, item.scale)
+    return Given(item, Inputs(q, k, v, scale, *item.bounds, kv_lens=keys, sink=sink, q_lens=queries))
+
+
+def _drawn(random: np.random.Generator, pattern: str, count: int, longest: int) -> NDArray[np.int32] | None:
+    if pattern == "full":
+        return None
+    if pattern == "empty":
+        return np.zeros(count, np.int32)
+    lengths = random.integers(0, longest, count, endpoint=True).astype(np.int32)
+    lengths[1::8], lengths[5::8] = 0, longest
+    return lengths
+
+
+def lengths_of(given: Given) -> list[tuple[int, int]]:
+    """(queries, keys) of each batch entry."""
+    return [(int(q), int(k)) for q, k in zip(query_lengths(given.inputs), key_lengths(given.inputs), strict=True)]
+
+
+def seen_by(call: Call, queries: int, keys: int) -> float:
+    """Keys that all queries of an entry see, of one head."""
+    last = np.arange(queries) + keys - queries  # each query's own key
+    end = keys if call.window_right is None else np.minimum(last + call.window_right + 1, keys)
+    begin = 0 if call.window_left is None else np.maximum(last - call.window_left, 0)
+    return float(np.sum(np.maximum(end - begin, 0) + np.zeros(queries)))
+
+
+def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
+    """Tiles of keys of each CTA of the forward kernel, in the order of the grid; empty where all of one x have as much,
+    as they have with balanced splits."""
+    pairs = lengths_of(given)
+    if call.balance or len(set(pairs)) == 1:
+        return []
+    row_tiles, splits, _ = forward_grid(variant, call, draws=False)
+    rows, heads = tile_rows(variant, call), call.planes.heads
+    of_planes = []
+    for queries, keys in pairs:
+        tiles = []
+        for x in range(row_tiles):
+            first, last = x * rows // heads, min(-(-(x + 1) * rows // heads), queries) - 1
+            tiles.append(_tiles(call, variant.shape.keys, queries, keys, first, last) if last >= first else 0)
+        of_planes += [tiles] * call.kv_heads
+    if knows_lengths(variant):  # which row tile a CTA has is the kernel's to say: the longest come first
+        every = sorted((count for tiles in of_planes for count in tiles), reverse=True)
+        return [float(count) for count in every]
+    return [
+        float(tiles[x] * (y + 1) // splits - tiles[x] * y // splits)
+        for tiles in of_planes
+        for y in range(splits)
+        for x in range(row_tiles)
+    ]
+
+
+def _tiles(call: Call, tile: int, queries: int, keys: int, first: int, last: int) -> int:
+    """Of keys, that queries from `first` to `last` see together."""
+    offset = keys - queries
+    end = keys if call.window_right is None else min(keys, last + offset + call.window_right + 1)
+    begin = 0 if call.window_left is None else max(0, first + offset - call.window_left)
+    return max(0, -(-end // tile) - begin // tile)
