@@ -72,6 +72,11 @@ class HostFacts(Record):
         description="what kept the commit's code from the machine, bubblewrap or landlock, or why nothing did; null"
         " when read from before version 6",
     )
+    own_harness_outside: bool | None = Field(
+        None,
+        description="whether the commit was judged by its own harness on a host elsewhere, where that ran outside the"
+        " sandbox, with the rights of the account; null when read from before that was noted",
+    )
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"
     )

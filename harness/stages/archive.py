@@ -72,7 +72,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         started=run.started.replace(microsecond=0),
         finished=run.finished.replace(microsecond=0),
         commit=_commit(run.git),
-        host=_host(run.host),
+        host=_host(run.host, run.apart),
         selection=model.Selection(
             suite=run.plan.suite,
             suites=list(run.plan.suites),
@@ -100,7 +100,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     )
 
 
-def _host(facts: HostFacts) -> model.HostFacts:
+def _host(facts: HostFacts, apart: Judge | None) -> model.HostFacts:
     return model.HostFacts(
         name=facts.name,
         kind=facts.kind,
@@ -110,7 +110,10 @@ def _host(facts: HostFacts) -> model.HostFacts:
         versions=dict(facts.versions),
         mma_sums=facts.mma_sums,
         isolation=facts.isolation,
-        hosts=[_host(each) for each in facts.hosts],
+        # Where there is another judge the harness is that one's, file by file at least. What says nothing of isolation
+        # is of before there was any, and is enclosed as a whole.
+        own_harness_outside=facts.own_harness and apart is None and facts.isolation is not None,
+        hosts=[_host(each, apart) for each in facts.hosts],
     )
 
 

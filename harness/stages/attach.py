@@ -54,7 +54,7 @@ def attach(
     matrix = _matrix(job, mine, place.root, place.host, run)
     request = Request(place.root, place.host.name, results=results, **_choices(job))
     host = RemoteHost(place.host, place.root, declared_by(matrix))
-    host.resume(run, job.beside, observer.note)
+    host.resume(run, job.beside, job.judge, observer.note)
     opened(host)
     facts = GitFacts(place.root, job.sha, job.order.branch, ())
     prepared = prepare_for(request, facts, matrix, host)
