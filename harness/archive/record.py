@@ -74,8 +74,9 @@ class HostFacts(Record):
     )
     own_harness_outside: bool | None = Field(
         None,
-        description="whether the commit was judged by its own harness on a host elsewhere, where that ran outside the"
-        " sandbox, with the rights of the account; null when read from before that was noted",
+        description="whether a harness of the commit's own, which the default branch does not have so, judged it on a"
+        " host elsewhere: it ran outside the sandbox, with the rights of the account; null when read from before that"
+        " was noted",
     )
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"

@@ -73,6 +73,7 @@ class Request:
     approve_protected: bool = False
     priority: str = "normal"
     judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
+    alike: str | None = None  # where nobody else judges: a commit of the default branch that has the same harness
     beside: str | None = None  # a commit to time beside, on hosts that run commits
     workers: int | None = None  # how many configurations run at once; None: the host's word
 
@@ -384,6 +385,7 @@ def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256, own=prepared.matrix.files),
         apart=prepared.request.judge,
+        alike=prepared.request.alike,
         builds=progress.builds,
         durations={**progress.durations, **prepared.host.durations()},
         started=started,

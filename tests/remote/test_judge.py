@@ -62,7 +62,10 @@ def test_a_commit_that_only_launches_otherwise_brings_its_launcher(client: Clien
 
 
 def test_a_verdict_says_when_the_commits_own_harness_gave_it(client: Client) -> None:
-    """Which ran on the host outside the sandbox. With another judge nothing of the commit did."""
+    """Which ran on the host outside the sandbox. With another judge nothing of the commit did, and a harness that is
+    the default branch's is none of its own."""
+    of_main = client.run("attach", client.detached())
+    assert (of_main.returncode, of_main.stdout.splitlines()[-1]) == (ExitCode.PASS, "PASS 2 of 2"), of_main.stderr
     git(client.root, "checkout", "-q", "-b", "request")
     gate = client.root / "harness" / "judge" / "gate.py"
     gate.write_text(f"{gate.read_text()}# as before\n")
@@ -76,4 +79,4 @@ def test_a_verdict_says_when_the_commits_own_harness_gave_it(client: Client) -> 
     other = client.run("run-matrix", "--host", "gpu", "--accept-judge", "a comment")
     assert (other.returncode, other.stdout.splitlines()[-1]) == (ExitCode.PASS, "PASS 2 of 2"), other.stderr
     outside = [record["host"]["own_harness_outside"] for record in client.records()]  # type: ignore[index]
-    assert sorted(outside) == [False, True, True]
+    assert sorted(outside) == [False, False, True, True]
