@@ -40,6 +40,8 @@ _NOBODYS = {
 }  # fmt: skip
 _PROTOCOLS = "file:git:http:https:ssh"  # what the host may fetch over; others start programs (ext::, fd::, helpers)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_LISTED: dict[tuple[Path, str], trees.Entries] = {}  # by repository and commit
+_LISTING = threading.Lock()  # whoever asks while somebody does waits for that answer
 _STRAY = ("info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout")  # a template may have brought them
 
 
@@ -124,7 +126,14 @@ class Repository:
                 f"the worktree on the host was changed: {trees.named(changed)}", "nothing on a host is edited"
             )
 
-    def _entries(self, sha: str) -> dict[bytes, trees.Entry]:
+    def _entries(self, sha: str) -> trees.Entries:
+        """What git lists of a commit, which it is asked once: what it would say after a run may be another's word."""
+        with _LISTING:
+            if (self.path, sha) not in _LISTED:
+                _LISTED[self.path, sha] = self._listed(sha)
+            return _LISTED[self.path, sha]
+
+    def _listed(self, sha: str) -> trees.Entries:
         found = self._listing("ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha))
         facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.Entry(*_mode_and_blob(words))) for words, _, path in facts)
@@ -185,9 +194,9 @@ class Repository:
 
     def blobs(self, sha: str, suffix: str) -> list[tuple[str, str]]:
         """Object id and path of every file of the commit whose name ends so."""
-        found = self._listing("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", _name(sha))
-        entries = (os.fsdecode(entry).partition("\t") for entry in found if entry.endswith(os.fsencode(suffix)))
-        return [(facts.split()[2], path) for facts, _, path in entries]
+        end = os.fsencode(suffix)
+        found = ((path, entry) for path, entry in self._entries(sha).items() if path.endswith(end))
+        return [(entry.blob, os.fsdecode(path)) for path, entry in found if entry.mode != trees.LINK]
 
     def approve(self, sha: str) -> None:
         """Keeps the commit for good: later ones are compared with it."""
