@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from fmha.harness.worker.process import run_group
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0
 MOST_HAVES = 256
+_PIPE_BYTES = 1 << 20  # what git has ahead of who reads it: else each waits for the other every 64 KiB
 LEAST_FREE_BYTES = 1 << 20  # with less nothing that git writes fits
 _SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
@@ -153,6 +155,8 @@ class Repository:
                 command, cwd=self.path, env=self._environment(), stdin=names, stdout=subprocess.PIPE, stderr=said
             ) as git:
                 assert git.stdout is not None
+                with contextlib.suppress(OSError):  # an account has only so many large pipes
+                    fcntl.fcntl(git.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
                 limit = threading.Timer(GIT_SECONDS, git.kill)
                 limit.start()
                 whole = True
