@@ -211,7 +211,6 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path 
 
 def _load_report() -> None:
     """What writes and shows a record, which takes a while to load."""
-    import_module("fmha.harness.stages.archive")
     import_module("fmha.harness.stages.report")
     import_module("fmha.harness.evidence.github")
     import_module("fmha.harness.archive.files")

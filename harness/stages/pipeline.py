@@ -203,7 +203,7 @@ def execute(
     meanwhile: Callable[[], None] | None = None,
 ) -> ExitCode:
     """Run a request to its verdict, archive it and show it. What `amended` makes of the record is what is archived;
-    `meanwhile` is done while a host elsewhere runs what it has built: before, it may be this machine that it needs.
+    `meanwhile` is done while a host elsewhere is at work.
 
     Raises UserError, InfrastructureError, or InterruptionError when stopped from outside. What was finished by then is
     archived, the rest of it as not-run; but a run on a host elsewhere goes on, and `attach` archives it. A record that
@@ -214,7 +214,9 @@ def execute(
         prepared = prepare(request, opener)
         archive.prepare(prepared.results)
     begun = begin(prepared, observer)
-    return conclude(begun, observer, show, progress, amended, meanwhile if begun.host.exact else None)
+    if meanwhile is not None and begun.host.exact:
+        meanwhile()
+    return conclude(begun, observer, show, progress, amended)
 
 
 def begin(prepared: Prepared, observer: Observer) -> Prepared:
@@ -263,17 +265,16 @@ def conclude(
     show: Show,
     progress: Progress | None = None,
     amended: Amended | None = None,
-    meanwhile: Callable[[], None] | None = None,
 ) -> ExitCode:
     """Carry what has begun to its verdict; errors are those of `execute`."""
+    from fmha.harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
+
     progress = progress or Progress()
     try:
-        carry_out(prepared, progress, observer, meanwhile)
+        carry_out(prepared, progress, observer)
         prepared.host.finish()
     except KeyboardInterrupt:
         raise _interrupted(prepared, progress) from None
-    from fmha.harness.stages.archive import make_record  # which `meanwhile` has loaded
-
     record = make_record(circumstances(prepared, progress), progress.outcomes)
     record = amended(record) if amended else record
     try:
@@ -304,11 +305,8 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
     return InterruptionError(f"{words}; archived", next_step=f"fmha results show {path.stem}")
 
 
-def carry_out(
-    prepared: Prepared, progress: Progress, observer: Observer, meanwhile: Callable[[], None] | None = None
-) -> None:
-    """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order.
-    `meanwhile` is done once all is built."""
+def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> None:
+    """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order."""
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
@@ -318,8 +316,6 @@ def carry_out(
             kept = guard.withheld([*plan.guard, *plan.rest], str(error.what), "stopped")
             _collect(kept, prepared, progress, observer)
             return
-    if meanwhile is not None:
-        meanwhile()
     context = matrix.Context(
         prepared.matrix,
         prepared.host,
