@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,17 +80,21 @@ def main() -> int:
             with lanes.one() as lane:
                 return place, lane.regress(place, "--seed", str(seed), "--workers", "1")
 
+        number, of = map(int, options.part.split("/"))
+        places = range(number, len(commits), of)
         # Seeds after commits: a commit is built once, and its other seeds come when it has been.
-        asked = [pool.submit(held, place, seed) for seed in range(options.seeds) for place in range(1, len(commits))]
-        found = [one.result() for one in asked]
-    alarms = 0
-    for place, planned in list(enumerate(commits))[1:]:
-        own = [said for where, said in found if where == place]
-        red = sum(said["code"] != 0 for said in own)
-        alarms += red
-        told = [item["text"] for said in own for item in said["regressions"]]
-        print(f"{planned.subject}: {red} alarms under {len(own)} seeds", *told, sep="\n  ")
-    print(f"{alarms} alarms of {len(found)} runs in {time.monotonic() - start:.0f} s")
+        asked = [pool.submit(held, place, seed) for seed in range(options.seeds) for place in places]
+        heard: dict[int, list[dict[str, Any]]] = {place: [] for place in places}
+        for one in as_completed(asked):
+            place, said = one.result()
+            heard[place].append(said)
+            if len(heard[place]) == options.seeds:
+                red = sum(said["code"] != 0 for said in heard[place])
+                told = [item["text"] for said in heard[place] for item in said["regressions"]]
+                words = f"{commits[place].subject}: {red} alarms under {options.seeds} seeds"
+                print(words, *told, sep="\n  ", flush=True)
+    alarms = sum(said["code"] != 0 for own in heard.values() for said in own)
+    print(f"{alarms} alarms of {len(asked)} runs in {time.monotonic() - start:.0f} s")
     return 1 if alarms else 0
 
 
@@ -98,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commits", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--part", default="1/1", metavar="N/M", help="of M parts of the commits the Nth, from 1 on")
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cores, help="so many at a time  [default: one a core]")
     return parser
