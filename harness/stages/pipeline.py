@@ -17,16 +17,16 @@ from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, I
 from fmha.harness.hosts import Host, Order, open_host
 from fmha.harness.judge.identity import identity
 from fmha.harness.judge.schedules import drawn_schedules, parse_schedule, schedules_of
-from fmha.harness.stages import guard, matrix, shrink, sync
-from fmha.harness.stages.apart import Judge, kernel_side_differs
+from fmha.harness.stages import guard, matrix, shrink
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan, Selection, make_plan
 from fmha.harness.stages.preflight import GitFacts, git_facts
-from fmha.harness.stages.sync import exact_commit
 
+# What a host's runner, which starts in the middle, does without is loaded where it is needed.
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
+    from fmha.harness.stages.apart import Judge
     from fmha.harness.stages.archive import Circumstances
 
 CHOICES = (
@@ -132,8 +132,11 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     # Hosts are the judge's and the user's own: what the judged commit calls one could be any program.
     settings = load(request.judge.tree if request.judge is not None else git.root).complete()
     host = opener(request.host, settings, git.root)
-    if request.judge is not None and kernel_side_differs(request.judge):
-        host.judge_apart(request.judge.commit, git.root)
+    if request.judge is not None:
+        from fmha.harness.stages.apart import kernel_side_differs
+
+        if kernel_side_differs(request.judge):
+            host.judge_apart(request.judge.commit, git.root)
     return prepare_for(request, git, settings, host)
 
 
@@ -225,7 +228,9 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
     git, matrix_text = prepared.git, ""
     costs = archive.costs(prepared.results, request.host)
     if host.exact:
-        git = exact_commit(git, observer.tell, snapshot=request.snapshot)
+        from fmha.harness.stages import sync
+
+        git = sync.exact_commit(git, observer.tell, snapshot=request.snapshot)
         matrix_text = sync.matrix_text(request.judge.tree if request.judge else git.root)
         observer.stage("sync", f"commit {git.commit[:12]}")
     order = Order(
