@@ -72,6 +72,12 @@ class HostFacts(Record):
         description="what kept the commit's code from the machine, bubblewrap or landlock, or why nothing did; null"
         " when read from before version 6",
     )
+    own_harness_outside: bool | None = Field(
+        None,
+        description="whether a harness of the commit's own, which the default branch does not have so, judged it on a"
+        " host elsewhere: it ran outside the sandbox, with the rights of the account; null when read from before that"
+        " was noted",
+    )
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"
     )

@@ -57,21 +57,25 @@ def judged(
         os.environ[isolate.VARIABLE] = wall
     if accepted is not None and not accepted.strip():
         raise UserError("--accept-judge: a changed judge needs its reason")
-    chosen = ref or _default(request)
-    if chosen == apart.OWN:
+    if ref is None:
+        ref, alike = _default(request)
+        request = dataclasses.replace(request, alike=alike)
+    if ref == apart.OWN:
         return action(request)
-    found = apart.find(git_root(request.directory), chosen, accepted, sys.argv[1:])
+    found = apart.find(git_root(request.directory), ref, accepted, sys.argv[1:])
     if isinstance(found, int):
         return ExitCode(found)
     return action(dataclasses.replace(request, judge=found))
 
 
-def _default(request: Request) -> str:
-    """What is said when nothing was: on a host elsewhere a commit does not bring its own judge."""
+def _default(request: Request) -> tuple[str, str | None]:
+    """What is said when nothing was: on a host elsewhere a commit does not bring its own judge. Its own that is file by
+    file that of the default branch is none of its own; then the commit that it is of comes second."""
     facts = commit_facts(request.directory)
     settings = load(facts.root).hosts.get(names(request.host)[0])
     if settings is None or settings.remote is None or facts.commit == NO_COMMIT:
-        return apart.OWN
-    root = facts.root
-    base = apart.default_ref(root)
-    return base if base is not None and apart.judge_differs(root, base) else apart.OWN
+        return apart.OWN, None
+    base = apart.default_ref(facts.root)
+    if base is None:
+        return apart.OWN, None
+    return (base, None) if apart.judge_differs(facts.root, base) else (apart.OWN, base)

@@ -43,6 +43,7 @@ class HostFacts:
     mma_sums: Literal["silicon"] | None = None  # of the emulator where they are not its own
     gpus: tuple[Gpu, ...] = ()  # all of them, where a run has several; `gpu` is the first
     isolation: str | None = None  # what keeps the commit's code from the machine, or why nothing does
+    own_harness: bool = False  # elsewhere: the harness that ran there is the judged commit's
     hosts: tuple[HostFacts, ...] = ()  # each, where several shared a run; the rest is then of the first
 
 

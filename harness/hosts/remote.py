@@ -137,9 +137,9 @@ class RemoteHost:
         assert self._stream is not None
         self._stream.start()
 
-    def resume(self, run: str, beside: str | None, progress: Callable[[str], None]) -> None:
+    def resume(self, run: str, beside: str | None, judge: str | None, progress: Callable[[str], None]) -> None:
         """Takes up a run that is on the host, from its first event on."""
-        self._run = run
+        self._run, self._judge = run, judge
         self._beside = beside
         self._follow(progress, None)
 
@@ -163,6 +163,7 @@ class RemoteHost:
             Gpu(**gpu.model_dump()) if gpu else None,
             gpus=tuple(Gpu(**each.model_dump()) for each in self._gpus),
             isolation=facts.isolation if facts else None,
+            own_harness=self._judge is None,
         )
 
     def durations(self) -> Mapping[str, float]:

@@ -78,11 +78,11 @@ class Judge:
         return bool(self.changed) and self.accepted is None
 
 
-def default_ref(root: Path) -> str | None:
+def default_ref(root: Path, commit: str = "HEAD") -> str | None:
     """The merge base with the default branch; None where there is no such branch."""
     for name in _BRANCHES:
         if (sha := resolve_commit(root, name)) is not None:
-            base = git(root, "merge-base", sha, "HEAD")
+            base = git(root, "merge-base", sha, commit)
             return base.stdout.strip() if base.returncode == 0 else None
     return None
 
@@ -93,6 +93,15 @@ def judge_differs(root: Path, commit: str) -> bool:
     added = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
     names = [name for name in (listing.stdout + added.stdout).split("\0") if name]
     return names != [MATRIX] or _judges_otherwise(root, commit) if names else False
+
+
+def alike(root: Path, commit: str) -> str | None:
+    """The commit that `commit` has in common with the default branch, if both have the same harness, file by file."""
+    base = default_ref(root, commit)
+    if base is None:
+        return None
+    same = git(root, "diff", "--quiet", "--no-ext-diff", base, commit, "--", *_ROOTS)
+    return base if same.returncode == 0 else None
 
 
 def _judges_otherwise(root: Path, commit: str) -> bool:

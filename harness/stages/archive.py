@@ -52,6 +52,7 @@ class Circumstances:
     matrix_sha256: str
     judge: Identity
     apart: Judge | None
+    alike: str | None  # a commit of the default branch whose harness is the one that judged, file by file
     builds: Mapping[str, BuildResult]
     durations: Mapping[str, float]
     started: datetime
@@ -72,7 +73,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         started=run.started.replace(microsecond=0),
         finished=run.finished.replace(microsecond=0),
         commit=_commit(run.git),
-        host=_host(run.host),
+        host=_host(run.host, own=run.apart is None and run.alike is None),
         selection=model.Selection(
             suite=run.plan.suite,
             suites=list(run.plan.suites),
@@ -100,7 +101,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     )
 
 
-def _host(facts: HostFacts) -> model.HostFacts:
+def _host(facts: HostFacts, *, own: bool) -> model.HostFacts:
     return model.HostFacts(
         name=facts.name,
         kind=facts.kind,
@@ -110,7 +111,9 @@ def _host(facts: HostFacts) -> model.HostFacts:
         versions=dict(facts.versions),
         mma_sums=facts.mma_sums,
         isolation=facts.isolation,
-        hosts=[_host(each) for each in facts.hosts],
+        # What says nothing of isolation is of before there was any, and is enclosed as a whole.
+        own_harness_outside=facts.own_harness and own and facts.isolation is not None,
+        hosts=[_host(each, own=own) for each in facts.hosts],
     )
 
 

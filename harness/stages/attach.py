@@ -17,6 +17,7 @@ from fmha.harness.git import git
 from fmha.harness.hosts import declared_by, installed, ledger, open_host
 from fmha.harness.hosts.answers import Asked, StoredJob
 from fmha.harness.hosts.remote import RemoteHost, settings_of, stored_job
+from fmha.harness.stages import apart
 from fmha.harness.stages.laid_out import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
@@ -52,9 +53,10 @@ def attach(
     mine = ledger.entry(place.root, run)
     _compare(job, mine, run)
     matrix = _matrix(job, mine, place.root, place.host, run)
-    request = Request(place.root, place.host.name, results=results, **_choices(job))
+    alike = apart.alike(place.root, job.sha) if job.judge is None else None
+    request = Request(place.root, place.host.name, results=results, alike=alike, **_choices(job))
     host = RemoteHost(place.host, place.root, declared_by(matrix))
-    host.resume(run, job.beside, observer.note)
+    host.resume(run, job.beside, job.judge, observer.note)
     opened(host)
     facts = GitFacts(place.root, job.sha, job.order.branch, ())
     prepared = prepare_for(request, facts, matrix, host)

@@ -17,16 +17,16 @@ from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, I
 from fmha.harness.hosts import Host, Order, open_host
 from fmha.harness.judge.identity import identity
 from fmha.harness.judge.schedules import drawn_schedules, parse_schedule, schedules_of
-from fmha.harness.stages import guard, matrix, shrink, sync
-from fmha.harness.stages.apart import Judge, kernel_side_differs
+from fmha.harness.stages import guard, matrix, shrink
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan, Selection, make_plan
 from fmha.harness.stages.preflight import GitFacts, git_facts
-from fmha.harness.stages.sync import exact_commit
 
+# What a host's runner, which starts in the middle, does without is loaded where it is needed.
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
+    from fmha.harness.stages.apart import Judge
     from fmha.harness.stages.archive import Circumstances
 
 CHOICES = (
@@ -73,6 +73,7 @@ class Request:
     approve_protected: bool = False
     priority: str = "normal"
     judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
+    alike: str | None = None  # where nobody else judges: a commit of the default branch that has the same harness
     beside: str | None = None  # a commit to time beside, on hosts that run commits
     workers: int | None = None  # how many configurations run at once; None: the host's word
 
@@ -131,8 +132,11 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     # Hosts are the judge's and the user's own: what the judged commit calls one could be any program.
     settings = load(request.judge.tree if request.judge is not None else git.root).complete()
     host = opener(request.host, settings, git.root)
-    if request.judge is not None and kernel_side_differs(request.judge):
-        host.judge_apart(request.judge.commit, git.root)
+    if request.judge is not None:
+        from fmha.harness.stages.apart import kernel_side_differs
+
+        if kernel_side_differs(request.judge):
+            host.judge_apart(request.judge.commit, git.root)
     return prepare_for(request, git, settings, host)
 
 
@@ -224,7 +228,9 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
     git, matrix_text = prepared.git, ""
     costs = archive.costs(prepared.results, request.host)
     if host.exact:
-        git = exact_commit(git, observer.tell, snapshot=request.snapshot)
+        from fmha.harness.stages import sync
+
+        git = sync.exact_commit(git, observer.tell, snapshot=request.snapshot)
         matrix_text = sync.matrix_text(request.judge.tree if request.judge else git.root)
         observer.stage("sync", f"commit {git.commit[:12]}")
     order = Order(
@@ -384,6 +390,7 @@ def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256, own=prepared.matrix.files),
         apart=prepared.request.judge,
+        alike=prepared.request.alike,
         builds=progress.builds,
         durations={**progress.durations, **prepared.host.durations()},
         started=started,

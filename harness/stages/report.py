@@ -77,7 +77,11 @@ def verdict_line(record: RunRecord) -> str:
         words = f"{record.regress.words}; the run by itself: {words}"
     if record.elsewhere:
         words = f"{words}, of what {record.elsewhere.host} says was asked for"
-    return f"{words} ({record.host.isolation})" if not_isolated(record) else words
+    if not_isolated(record):
+        return f"{words} ({record.host.isolation})"
+    if record.host.own_harness_outside:
+        return f"{words} (by the commit's own harness, which ran on {record.host.name} outside the sandbox)"
+    return words
 
 
 def _of_the_machine(record: RunRecord) -> str:

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fmha.harness import isolate
 from fmha.harness.config import HostSettings, Limits, load
@@ -20,7 +20,6 @@ from fmha.harness.errors import FmhaError
 from fmha.harness.hosts import declared_by
 from fmha.harness.hosts.emulator import EmulatorHost
 from fmha.harness.hosts.side import side_variant
-from fmha.harness.stages.cluster import Cluster
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
@@ -29,6 +28,9 @@ from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.offer import OfferError, offered
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import Seat, run_worker
+
+if TYPE_CHECKING:
+    from fmha.harness.stages.cluster import Cluster
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -115,6 +117,8 @@ class _Here(EmulatorHost):
 
 
 def _cluster(directory: Path, tasks: int, say: Say) -> Cluster:
+    from fmha.harness.stages.cluster import Cluster  # here: most hosts have no Slurm
+
     wish = json.loads((directory / "job.json").read_text(encoding="utf-8"))["slurm"]
     return Cluster(directory.name, directory / "cluster", {**wish, "tasks": tasks or wish["tasks"]}, say)
 

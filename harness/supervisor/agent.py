@@ -1,6 +1,7 @@
 """The agent: what the client talks to over one SSH session. It starts, follows and ends runs, and keeps nothing itself.
 
-One request a session. Answers are JSON lines; `error` ends the session.
+One request a session. Answers are JSON lines; `error` ends the session. What one kind of request alone needs is loaded
+for that one: who starts a run waits for the rest.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection, requests, reservations
+from fmha.harness.supervisor import keeper, protection, requests
 from fmha.harness.supervisor.conversation import Conversation, GoneError
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
 from fmha.harness.supervisor.schema import refuse_unless
-from fmha.harness.supervisor.upload import Upload
 from fmha.harness.supervisor.watch import Watch
 
 LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
@@ -101,6 +101,8 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
     conversation.send({"send": repository.haves()})
     offer = conversation.receive()
     refuse_unless(requests.OFFER, offer, "the offer")
+    from fmha.harness.supervisor.upload import Upload
+
     upload = Upload(folder, offer["pack"], offer["bytes"])
     conversation.send({"from": upload.start})
     with upload.taken(conversation.frame) as pack:
@@ -176,23 +178,33 @@ def _lines_from(directory: RunDirectory, offset: int) -> bytes:
 
 
 def _list(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import housekeeping
+
     conversation.send({"runs": housekeeping.listing(folder)})
 
 
 def _occupancy(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import gpus
+
     conversation.send({"gpus": gpus.occupancy(gpus.Rules.of(request["gpu"], folder))})
 
 
 def _reserve(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import reservations
+
     conversation.quiet()  # no thread may be there when it forks
     conversation.send(reservations.reserve(folder, request["gpu"], request["run"], float(request["seconds"])))
 
 
 def _release(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import reservations
+
     conversation.send({"released": reservations.release(request["gpu"], folder, request["run"])})
 
 
 def _logs(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import housekeeping
+
     for name, text in housekeeping.logs(_existing(folder, request)):
         conversation.send({"log": name, "text": text})
     conversation.send({"end": True})
@@ -205,11 +217,15 @@ def _cancel(folder: Path, request: dict[str, Any], conversation: Conversation) -
 
 
 def _clean(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import housekeeping
+
     rules = housekeeping.Limits(request["age_seconds"], request["size_bytes"])
     conversation.send({"cleaned": housekeeping.clean(folder, rules, dry=request["dry"])})
 
 
 def _examine(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import examination
+
     conversation.send({"time": time.time(), "findings": examination.examine(folder, request["settings"])})
 
 

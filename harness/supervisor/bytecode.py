@@ -29,6 +29,7 @@ from fmha.harness.worker.process import run_group
 FOLDER = "bytecode"
 OURS = ("emulator/", "fmha/", "harness/")  # where the modules of a run are; what else is imported is compiled then
 COMPILE_SECONDS = 120.0
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MANIFEST = "manifest.json"
 # Prints the tag of the interpreter; compiles what it is told: a pyc that is checked against its source's hash each.
 _COMPILER = """
@@ -63,11 +64,15 @@ class Kept:
 
     def write(self, tree: Path) -> None:
         """Into a worktree, each file at once: somebody may be importing there."""
+        made = set()
         for blob, path in self.sources:
             if blob in self.data:
-                source = tree / path
-                (source.parent / "__pycache__").mkdir(exist_ok=True)
-                _write(source.parent / "__pycache__" / f"{source.stem}.{self.tag}.pyc", self.data[blob])
+                above, _, name = path.rpartition("/")
+                folder = f"{tree}/{above}/__pycache__"
+                if folder not in made:
+                    made.add(folder)
+                    os.makedirs(folder, exist_ok=True)
+                _write(f"{folder}/{name.removesuffix('.py')}.{self.tag}.pyc", self.data[blob])
 
 
 def known(folder: Path, sha: str, python: Path, wanted: Callable[[str], bool]) -> Kept | None:
@@ -91,7 +96,7 @@ def provide(folder: Path, tree: Path, sha: str, python: Path) -> None:
             manifest["interpreters"][_interpreter(python)] = tag
             for blob, data in made.items():
                 manifest["files"][f"{blob}.{tag}"] = hashlib.sha256(data).hexdigest()
-                _write(home / f"{blob}.{tag}.pyc", data)
+                _write(f"{home}/{blob}.{tag}.pyc", data)
             write_json(home / _MANIFEST, manifest, durable=False)
         found.write(tree)
 
@@ -115,7 +120,8 @@ def _taken(
 def _proved(home: Path, name: str, manifest: dict[str, Any]) -> bytes | None:
     """What is kept under that name, if it is what was written there."""
     try:
-        data = (home / f"{name}.pyc").read_bytes()
+        with open(f"{home}/{name}.pyc", "rb", buffering=0) as file:
+            data = file.readall()
     except FileNotFoundError:
         return None
     return data if hashlib.sha256(data).hexdigest() == manifest["files"].get(name) else None
@@ -166,12 +172,20 @@ def _locked(home: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _write(target: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=target.parent)
+def _write(target: str, data: bytes) -> None:
+    """At once, under a name that no other process of ours takes; one that was killed may have left it."""
+    name = f"{target}.{os.getpid()}"
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(name, target)
+        descriptor = os.open(name, _NEW, 0o600)
+    except FileExistsError:
+        os.unlink(name)
+        descriptor = os.open(name, _NEW, 0o600)
+    try:
+        with open(descriptor, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+        os.rename(name, target)
     except BaseException:
         os.unlink(name)
         raise

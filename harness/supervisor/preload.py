@@ -118,6 +118,7 @@ class Preloaded:
     ) -> None:
         self._command, self._environment = list(command), dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._fed = False  # it has been sent its modules
         self._closed = threading.Event()
         self._beginning = threading.Thread(target=self._begin, args=(tree, log, known), daemon=True)
         self._beginning.start()
@@ -129,6 +130,7 @@ class Preloaded:
         process = self._process
         if (
             process is None
+            or not self._fed
             or self._beginning.is_alive()
             or (self._command, self._environment) != (list(command), dict(environment))
         ):
@@ -157,9 +159,6 @@ class Preloaded:
                     stream.close()
 
     def _begin(self, tree: Path, log: Path, known: Callable[[], Kept | None]) -> None:
-        kept = known()
-        if kept is None or self._closed.is_set():
-            return
         at = self._command.index(MODULE) - 1
         with contextlib.suppress(OSError), log.open("ab") as file:
             text = f"# {MODULE}{_BOOT}"  # a list of processes shows how it begins
@@ -167,11 +166,15 @@ class Preloaded:
                 [*self._command[:at], "-c", text, *self._command[at + 1 :]], cwd=Path("/"), env=self._environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
+            kept = known()  # while the interpreter starts
+            if kept is None or self._closed.is_set():
+                return
             modules = [[name, str(tree / path), package, len(data)] for name, path, package, data in kept.modules()]
             head = json.dumps({"modules": modules, "first": _FIRST, "asks": _ASKS, "tree": str(tree)}).encode()
             assert process.stdin is not None
             process.stdin.write(b"%12d" % len(head) + head + b"".join(data for _, _, _, data in kept.modules()))
             process.stdin.flush()
+            self._fed = True
 
 
 def wanted(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from fmha.harness.worker.process import run_group
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0
 MOST_HAVES = 256
+_PIPE_BYTES = 1 << 20  # what git has ahead of who reads it: else each waits for the other every 64 KiB
 LEAST_FREE_BYTES = 1 << 20  # with less nothing that git writes fits
 _SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
@@ -40,6 +42,8 @@ _NOBODYS = {
 }  # fmt: skip
 _PROTOCOLS = "file:git:http:https:ssh"  # what the host may fetch over; others start programs (ext::, fd::, helpers)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_LISTED: dict[tuple[Path, str], trees.Entries] = {}  # by repository and commit
+_LISTING = threading.Lock()  # whoever asks while somebody does waits for that answer
 _STRAY = ("info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout")  # a template may have brought them
 
 
@@ -124,7 +128,14 @@ class Repository:
                 f"the worktree on the host was changed: {trees.named(changed)}", "nothing on a host is edited"
             )
 
-    def _entries(self, sha: str) -> dict[bytes, trees.Entry]:
+    def _entries(self, sha: str) -> trees.Entries:
+        """What git lists of a commit, which it is asked once: what it would say after a run may be another's word."""
+        with _LISTING:
+            if (self.path, sha) not in _LISTED:
+                _LISTED[self.path, sha] = self._listed(sha)
+            return _LISTED[self.path, sha]
+
+    def _listed(self, sha: str) -> trees.Entries:
         found = self._listing("ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha))
         facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.Entry(*_mode_and_blob(words))) for words, _, path in facts)
@@ -144,6 +155,8 @@ class Repository:
                 command, cwd=self.path, env=self._environment(), stdin=names, stdout=subprocess.PIPE, stderr=said
             ) as git:
                 assert git.stdout is not None
+                with contextlib.suppress(OSError):  # an account has only so many large pipes
+                    fcntl.fcntl(git.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
                 limit = threading.Timer(GIT_SECONDS, git.kill)
                 limit.start()
                 whole = True
@@ -185,9 +198,9 @@ class Repository:
 
     def blobs(self, sha: str, suffix: str) -> list[tuple[str, str]]:
         """Object id and path of every file of the commit whose name ends so."""
-        found = self._listing("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", _name(sha))
-        entries = (os.fsdecode(entry).partition("\t") for entry in found if entry.endswith(os.fsencode(suffix)))
-        return [(facts.split()[2], path) for facts, _, path in entries]
+        end = os.fsencode(suffix)
+        found = ((path, entry) for path, entry in self._entries(sha).items() if path.endswith(end))
+        return [(entry.blob, os.fsdecode(path)) for path, entry in found if entry.mode != trees.LINK]
 
     def approve(self, sha: str) -> None:
         """Keeps the commit for good: later ones are compared with it."""

@@ -22,9 +22,12 @@ PLAIN, EXECUTABLE, LINK, FOLDER = "100644", "100755", "120000", "040000"
 _MODULE = "160000"
 _MADE_BY_HAND = "git itself makes no such commit: see who has made it"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PIECE = 1 << 16
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_STEPS = 4096  # of a link through others
 _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])  # by HFS+
+_USUAL = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a name that nobody takes for git's
 _NOT_OURS = frozenset({b".git"})  # at the root: git's own note of which worktree this is
 
 
@@ -45,12 +48,12 @@ def listed(found: Iterable[tuple[bytes, Entry]]) -> dict[bytes, Entry]:
     entries: dict[bytes, Entry] = {}
     folders: set[bytes] = set()
     for path, entry in found:
-        *above, name = path.split(b"/")
-        if _forbidden(name) or any(map(_forbidden, above)):
+        above, _, name = path.rpartition(b"/")
+        if _forbidden(name):  # as those above it were, each a folder of this list
             raise HostError(f"the commit has a file that no tree may have: {os.fsdecode(path)!r}")
         if path in entries or path in folders:
             raise HostError(f"the commit has two entries of one name: {os.fsdecode(path)!r}", _MADE_BY_HAND)
-        if above and b"/".join(above) not in folders:
+        if above and above not in folders:
             raise HostError(f"the commit has a file below what is no folder: {os.fsdecode(path)!r}", _MADE_BY_HAND)
         if entry.mode == FOLDER:
             folders.add(path)
@@ -100,6 +103,8 @@ def _leads_out(link: bytes, texts: Mapping[bytes, bytes]) -> bool:
 def _forbidden(name: bytes) -> bool:
     """No name of a file, or one that some file system takes for `.git`: by case, by what HFS+ ignores, by how NTFS
     shortens it and drops what is at its end."""
+    if _USUAL.fullmatch(name):
+        return False
     if name in (b"", b".", b".."):
         return True
     parts = os.fsdecode(name).translate(_IGNORED).casefold().split("\\")
@@ -172,7 +177,7 @@ def _write(descriptor: int, data: bytes) -> None:
 def differences(entries: Entries, tree: Path, ignored: Callable[[list[bytes]], set[bytes]]) -> list[bytes]:
     """The files of `tree` that are not as in `entries`: changed, gone, or there without being in it or `ignored`."""
     root = os.fsencode(tree)
-    different = [path for path, entry in entries.items() if not _same(os.path.join(root, path), entry)]
+    different = [path for path, entry in entries.items() if not _same(root + b"/" + path, entry)]
     added = [path for path in _files(root) if path not in entries]
     return different + (sorted(set(added) - ignored(added)) if added else [])
 
@@ -187,15 +192,26 @@ def _same(path: bytes, entry: Entry) -> bool:
     try:
         if entry.mode == LINK:
             return _digest(os.readlink(path), entry) == entry.blob
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            mode = os.fstat(descriptor).st_mode
-            executable = bool(mode & stat.S_IXUSR)
-            if not stat.S_ISREG(mode) or executable != (entry.mode == EXECUTABLE):
+        descriptor = os.open(path, _READ)
+        try:
+            found = os.fstat(descriptor)
+            executable = bool(found.st_mode & stat.S_IXUSR)
+            if not stat.S_ISREG(found.st_mode) or executable != (entry.mode == EXECUTABLE):
                 return False
-            return _digest(file.readall(), entry) == entry.blob
+            return _digest(_read(descriptor, found.st_size), entry) == entry.blob
+        finally:
+            os.close(descriptor)
     except OSError:
         return False
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    """All of a file that had `size` bytes a moment ago."""
+    pieces = []
+    while piece := os.read(descriptor, size + 1):
+        pieces.append(piece)
+        size = max(size - len(piece), _PIECE)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _digest(data: bytes, entry: Entry) -> str:
@@ -210,7 +226,7 @@ def _files(root: bytes) -> list[bytes]:
         folder = folders.pop()
         with os.scandir(os.path.join(root, folder)) as entries:
             for entry in entries:
-                path = os.path.join(folder, entry.name)
+                path = folder + b"/" + entry.name if folder else entry.name
                 if path in _NOT_OURS:
                     continue
                 if entry.is_dir(follow_symlinks=False):

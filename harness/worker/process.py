@@ -234,7 +234,8 @@ def _read(path: str) -> str:
 def _stat(pid: int) -> tuple[str, int, int]:
     """State letter, process group and session of `pid`; state X when it is gone. See proc(5)."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return "X", 0, 0
     state, _parent, group, session = text.rpartition(")")[2].split()[:4]

@@ -60,6 +60,7 @@ def record(
         matrix_sha256="c" * 64,
         judge=judge or identity("c" * 64),
         apart=None,
+        alike=None,
         builds={VARIANT.name: built},
         durations={},
         started=when,

@@ -119,13 +119,15 @@ PLANTS = [place for place, planned in enumerate(HISTORY) if planned.plants]
 class History:
     """The repository and its commits, in order; commit 0 is the baseline's."""
 
-    def __init__(self, root: Path, history: Sequence[Planned] = HISTORY, suite: Mapping[str, object] = SUITE) -> None:
+    def __init__(
+        self, root: Path, history: Sequence[Planned] = HISTORY, suite: Mapping[str, object] = SUITE, workers: int = 1
+    ) -> None:
         self.root = root
         self.shas: list[str] = []
         shutil.copytree(REPOSITORY / "kernel", root / "kernel")
         matrix = yaml.safe_load((REPOSITORY / "matrix.yaml").read_text())
         matrix |= {"default_suite": "small", "suites": {"small": dict(suite)}}
-        matrix["hosts"]["emulator"]["workers"] = 1  # a second costs its start, and there is little to do
+        matrix["hosts"]["emulator"]["workers"] = workers  # a second costs its start, and there is little to do
         del matrix["gates"]["resources"]  # a spill is to be found by comparing
         (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
         (root / ".gitignore").write_text(".fmha/\nresults/\n")

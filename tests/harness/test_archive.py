@@ -64,6 +64,7 @@ def record(host: str = "emulator", configurations: int = 3) -> RunRecord:
         matrix_sha256="c" * 64,
         judge=identity("c" * 64),
         apart=None,
+        alike=None,
         builds={"hd64": built},
         durations={"build": 1.25},
         started=STARTED,

@@ -149,9 +149,10 @@ exec {shlex.quote(program)} "$@"
         return (self.folder / "sshd.log").read_text()
 
     def left_over(self) -> list[str]:
-        """Everything that a session has started and that still lives; a zombie has no environment."""
+        """Everything that a session has started and that still lives; a zombie has no environment. A compiler has
+        little of it, whatever keeps it from the machine: it is known by where the account has its commands."""
         found = []
-        for pid in marked(f"{MARK}={self.folder}".encode()):
+        for pid in marked(f"{MARK}={self.folder}".encode(), f"{self.folder}/bin/".encode()):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().removesuffix(b"\0").replace(b"\0", b" ")
                 found.append(f"{pid} {words.decode(errors='replace')[:200]}")
@@ -275,13 +276,15 @@ def client_config(server: Server, folder: Path, alias: str = "gpu", extra: Mappi
     return config
 
 
-def marked(mark: bytes) -> list[int]:
-    """The processes that have `mark`, NAME=value, in their environment."""
+def marked(mark: bytes, words: bytes | None = None) -> list[int]:
+    """The processes that have `mark`, NAME=value, in their environment, or `words` in their command line."""
     found = []
     # Not psutil's: tests that wait look a hundred times a second, and it takes three times as long.
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") or (
+                words is not None and words in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ):
                 found.append(int(pid))
     return found
 

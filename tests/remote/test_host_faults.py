@@ -19,6 +19,7 @@ from tests.harness.support import git
 from tests.integration.fault_devices import CHATTERS, DEAF, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
+from tests.remote.test_connection_faults import reached
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-host-faults"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
@@ -104,10 +105,12 @@ def test_the_supervisor_is_killed(client: Client):
 
 def test_the_supervisor_is_killed_in_the_build(client: Client):
     client.fresh_kernel()
+    reached(client, "nvcc")
     with client.server.hold("nvcc"):
         process = client.start("run-matrix", "--host", "gpu")
         run = client.wait_for(in_state("build"))
-        assert eventually(lambda: any("nvcc" in line for line in client.server.left_over()))
+        assert eventually(lambda: reached(client, "nvcc"))
+        assert any("nvcc" in line for line in client.server.left_over())  # or `settle` would see nothing of it
         os.kill(supervisor(run)["pid"], signal.SIGKILL)
         _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         client.settle()

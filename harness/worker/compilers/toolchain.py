@@ -5,6 +5,7 @@ Two compilers may give one version and still be two: a beta, a patch in place, a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -48,7 +49,10 @@ def found_compiler() -> tuple[Nvcc, str]:
 
 def _asked() -> tuple[Nvcc, str]:
     nvcc = find_nvcc()
-    return nvcc, said_by(nvcc)
+    said = said_by(nvcc)
+    if host := _HOST.search(said):
+        _host_compiler(host[1].strip('"'))  # which is known from here on
+    return nvcc, said
 
 
 def said_by(nvcc: Nvcc) -> str:
@@ -83,5 +87,11 @@ def _host_compiler(name: str) -> list[Path]:
     found = shutil.which(name)
     if found is None:
         return []
+    state = os.stat(found)
+    return _programs(found, (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@functools.cache
+def _programs(found: str, state: tuple[int, int, int]) -> list[Path]:
     answer = run_group([found, "-print-prog-name=cc1plus"], cwd=Path("/"), limit_seconds=QUERY_SECONDS)
     return [Path(found).resolve(), *([Path(answer.output.strip())] if answer.returncode == 0 else [])]
