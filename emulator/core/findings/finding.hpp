@@ -20,6 +20,7 @@ struct Finding {
     std::string message;
     i32 pc = -1;        // the access or instruction at fault, -1 when there is none
     i32 other_pc = -1;  // the earlier conflicting access
+    u32 other_launch = 0;  // the number of the launch that `other_pc` is of; 0: this one
     u32 cta = 0;        // linear index in the grid
     i32 warp = -1;
     u64 count = 1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,11 @@ struct Use {
     AgentId agent;
     u32 clock;
     u32 pc;
+};
+
+// What threads of other CTAs have released to an mbarrier, which a wait at .cta scope does not acquire. Strict profile.
+struct ReleasedOutside {
+    Message arriving, completed;
 };
 
 struct Mbarrier {
@@ -31,6 +37,7 @@ struct Mbarrier {
     u32 init_published = 0;        // cluster-barrier phase that published it to the whole cluster, 0: none
     std::vector<Use> uses;         // by warps: mbarrier.inval comes after all of them
     std::vector<Use> arrivals[3];  // in the phase in progress, the last completed one and the one before
+    std::unique_ptr<ReleasedOutside> outside;  // once there has been such an arrival
 };
 
 void note_use(std::vector<Use>& uses, const Use& use);
