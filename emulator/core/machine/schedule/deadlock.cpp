@@ -83,13 +83,27 @@ struct Group {
 
 }  // namespace
 
+namespace {
+
+// Of a barrier of the whole CTA, the warps that have not come.
+std::string absent_from(const Cta& cta, const NamedBarrier& b) {
+    std::vector<u32> absent;
+    for (const Warp& w : cta.warps)
+        if (w.live && !(w.index < b.lanes.size() && b.lanes[w.index])) absent.push_back(w.index);
+    if (absent.empty()) return {};
+    return format(", and not warp%s %s", absent.size() > 1 ? "s" : "", numbers(absent).c_str());
+}
+
+}  // namespace
+
 std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {
     switch (f.wait) {
         case Wait::mbarrier: return describe_mbarrier(cluster, f);
         case Wait::barrier: {
             const NamedBarrier& b = cta.barriers[f.wait_barrier];
             return b.expected ? format("barrier %u: %u of %u threads arrived", f.wait_barrier, b.arrived, b.expected)
-                              : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
+                              : format("barrier %u: %u threads arrived%s", f.wait_barrier, b.arrived,
+                                       absent_from(cta, b).c_str());
         }
         case Wait::cluster:
             return format("the cluster barrier: %u threads arrived in phase %u", cluster.barrier.arrived,
