@@ -13,13 +13,13 @@ LAUNCH: Mapping[str, Rule] = {
         "Look for the arrival, or the bytes, that the barrier with pending ones is short of.",
         (
             r"registers a thread: the CTA's pool has",
-            "setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "
-            "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread.",
+            ("setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "
+            "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread."),
         ),
         (
             r"tensor memory that other CTAs hold",
-            "CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
-            "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for.",
+            ("CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
+            "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for."),
         ),
         (
             r"tensor memory that is still allocated|peer CTA's tcgen05",
@@ -27,8 +27,8 @@ LAUNCH: Mapping[str, Rule] = {
         ),
         (
             r"an \.aligned or \.sync instruction is not reached",
-            "Have all lanes that the mask names, or of an .aligned instruction the whole warp, execute it: move it out "
-            "of the branch.",
+            ("Have all lanes that the mask names, or of an .aligned instruction the whole warp, execute it: move it out "
+            "of the branch."),
         ),
     ),
     "livelock": fault(
@@ -38,8 +38,8 @@ LAUNCH: Mapping[str, Rule] = {
         "started (more CTAs than are resident), or that waits itself.",
         (
             r"tensor memory that other CTAs hold",
-            "CTAs hold columns and wait for CTAs that find none: give columns back before waiting for another CTA, or "
-            "launch no more CTAs than the columns are enough for.",
+            ("CTAs hold columns and wait for CTAs that find none: give columns back before waiting for another CTA, or "
+            "launch no more CTAs than the columns are enough for."),
         ),
     ),
     "instruction-limit": fault(
@@ -71,8 +71,8 @@ LAUNCH: Mapping[str, Rule] = {
         "Find the assertion that failed.",
         (
             r"grid\.sync\(\)",
-            "Launch with cudaLaunchCooperativeKernel, or with cudaLaunchAttributeCooperative set to 1: <<<>>> gives a "
-            "grid nothing to meet at.",
+            ("Launch with cudaLaunchCooperativeKernel, or with cudaLaunchAttributeCooperative set to 1: <<<>>> gives a "
+            "grid nothing to meet at."),
         ),
     ),
     "internal": fault("-", "The machine itself is at fault.", "Report it with the PTX."),

@@ -17,9 +17,9 @@ MEMORY: Mapping[str, Rule] = {
         instead=(
             (
                 r"another cluster or CTA",
-                "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
+                ("Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
                 "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
-                "grid.sync() of a cooperative launch, or a second kernel, orders all.",
+                "grid.sync() of a cooperative launch, or a second kernel, orders all."),
             ),
         ),
     ),
@@ -72,8 +72,8 @@ MEMORY: Mapping[str, Rule] = {
         instead=(
             (
                 r"this kernel waits for",
-                "griddepcontrol.wait (cudaGridDependencySynchronize) belongs into the kernel in between as well, "
-                "whether it uses the memory or not: a wait covers the launch before and what that one has waited for.",
+                ("griddepcontrol.wait (cudaGridDependencySynchronize) belongs into the kernel in between as well, "
+                "whether it uses the memory or not: a wait covers the launch before and what that one has waited for."),
             ),
         ),
     ),
@@ -95,8 +95,8 @@ MEMORY: Mapping[str, Rule] = {
         instead=(
             (
                 r"cudaFreeAsync",
-                "Free in the stream that uses the memory last, or have the freeing stream wait for an event recorded "
-                "behind that use (cudaStreamWaitEvent).",
+                ("Free in the stream that uses the memory last, or have the freeing stream wait for an event recorded "
+                "behind that use (cudaStreamWaitEvent)."),
             ),
         ),
     ),
@@ -138,8 +138,8 @@ MEMORY: Mapping[str, Rule] = {
         instead=(
             (
                 r"wgmma",
-                "wgmma.commit_group and a wgmma.wait_group that covers it by the warps that issued the wgmma, and "
-                "behind that an arrival (mbarrier or bar) which the warp that overwrites waits for.",
+                ("wgmma.commit_group and a wgmma.wait_group that covers it by the warps that issued the wgmma, and "
+                "behind that an arrival (mbarrier or bar) which the warp that overwrites waits for."),
             ),
         ),
     ),

@@ -17,7 +17,7 @@ CUB = "/usr/local/cuda/targets/x86_64-linux/include/cccl/cub/detail/uninitialize
     [
         ("a.cu:7", (), "a.cu:7", "a.cu:7"),
         ("common.cuh:17", ("a.cu:40",), "a.cu:40", "a.cu:40, in common.cuh:17"),
-        (CUB, ("/opt/include/cub/block_reduce.cuh:9", "a.cu:6"), "a.cu:6", "a.cu:6, in cub/detail/uninitialized_copy.cuh:60"),
+        (CUB, ("/opt/include/cub/block.cuh:9", "a.cu:6"), "a.cu:6", "a.cu:6, in cub/detail/uninitialized_copy.cuh:60"),
         # A kernel of a library's: what calls the outermost of one's own is not one's own.
         ("own/op.h:3", ("/x/include/cutlass/gemm/device_kernel.h:119",), "own/op.h:3", "own/op.h:3"),
         ("/x/include/cute/arch/a.hpp:5", ("/x/include/cutlass/device_kernel.h:119",),
@@ -87,7 +87,9 @@ def test_a_deadlock_begins_with_what_keeps_the_others() -> None:
     MEET: bar.sync 0;""")
     assert told.rule == "deadlock"
     (_, first), (_, second) = told.details
-    assert first.startswith("CTA 0 warp 0 waits for the mbarrier at shared 0x400 of CTA 0, parity 0: in phase 0, 1 of 2")
+    assert first.startswith(
+        "CTA 0 warp 0 waits for the mbarrier at shared 0x400 of CTA 0, parity 0: in phase 0, 1 of 2"
+    )
     assert second == "CTA 0 warps 1-3 wait for barrier 0: 96 threads arrived, and not warp 0"
     assert told.place is not None
     assert "try_wait" in told.place.ptx_text

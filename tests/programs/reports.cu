@@ -1,12 +1,12 @@
-// Mistakes that somebody has reported in a public tracker, in kernels of our own: `./reports NAME`, and `NAME right` for
-// the twin that is. docs/reference/reports.md has what the emulator says of each.
+// Mistakes that somebody has reported in a public tracker, in kernels of our own: `./reports NAME`, and `NAME right`
+// for the twin that is. docs/reference/reports.md has what the emulator says of each.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#define CHECK(call)                                                    \
-    do {                                                               \
-        const cudaError_t status = call;                               \
+#define CHECK(call)                                                            \
+    do {                                                                       \
+        const cudaError_t status = call;                                       \
         if (status) return std::printf("%s\n", cudaGetErrorString(status)), 1; \
     } while (0)
 

@@ -264,7 +264,10 @@ def test_launches_of_two_streams_race_unless_something_orders_them(
         (5, ""),  # in the launch's own stream
         (6, "warp 0 writes 'cudaMalloc 1' at byte 0, which a cudaMemset of 256 bytes, of another stream, writes"),
         (7, ""),  # the host waits for the default stream
-        (8, "a copy of 128 bytes on the device writes 'cudaMalloc 2' at byte 0, which launch 2, fill_with(int*, int), "),
+        (
+            8,
+            "a copy of 128 bytes on the device writes 'cudaMalloc 2' at byte 0, which launch 2, fill_with(int*, int), ",
+        ),
         (9, ""),  # in the launch's own stream
     ],
 )

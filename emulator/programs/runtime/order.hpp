@@ -1,6 +1,7 @@
-// Which launches and copies may run beside one another: those of one stream come in their order, those of several as far
-// as events, the default stream and the host's waits order them (CUDA C++ programming guide, asynchronous concurrent
-// execution). What is not known to order anything is taken to order everything, so that no right program is accused.
+// Which launches and copies may run beside one another: those of one stream come in their order, those of several as
+// far as events, the default stream and the host's waits order them (CUDA C++ programming guide, asynchronous
+// concurrent execution). What is not known to order anything is taken to order everything, so that no right program is
+// accused.
 #pragma once
 
 #include <cstdint>

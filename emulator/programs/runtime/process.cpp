@@ -135,16 +135,15 @@ Status Process::resolve(Variable& v) {
     if (!v.pointer) return kSuccess;
     if (!map_pages(v.address, v.size)) return kMemoryAllocation;
     char* const host = reinterpret_cast<char*>(v.address);
-    Reply initial =
-        ask(Request("read")
-                .integer(v.address)
-                .integer(v.size)
-                .integer(0)
-                .integer(v.size)
-                .integer(1)
-                .integer(1)
-                .integer(0)
-                .integer(0));
+    Reply initial = ask(Request("read")
+                            .integer(v.address)
+                            .integer(v.size)
+                            .integer(0)
+                            .integer(v.size)
+                            .integer(1)
+                            .integer(1)
+                            .integer(0)
+                            .integer(0));
     initial.integer();  // of work that other streams may be beside: there is none
     const auto bytes = initial.bytes();
     std::copy(bytes.begin(), bytes.end(), host);

@@ -157,8 +157,8 @@ Status on_device(F f) {
     return noted(standing ? standing : f(p));
 }
 
-// A request for work in the stream of the call: what may run beside it is told behind the fields that are there, and the
-// reply begins with the work's name.
+// A request for work in the stream of the call: what may run beside it is told behind the fields that are there, and
+// the reply begins with the work's name.
 Reply ask_in_order(Process& p, Request request);
 
 // What a handle stands for; the default streams, and handles that are none, are the legacy one.

@@ -324,7 +324,9 @@ def test_a_pair_that_leaks_or_a_missing_peer():
     assert [f.rule for f in report.findings] == ["tmem-leak"]
     _, report = allocate(PAIR.format(late=0, columns=64, second=FREE_SECOND))
     assert report.findings[0].rule == "cta-pair"
-    one = f"{MEET} setp.eq.u32 %p0, %r3, 1;\n@%p0 bra END;" + PAIR.format(late=0, columns=64, second=FREE_SECOND) + "END:"
+    one = (
+        f"{MEET} setp.eq.u32 %p0, %r3, 1;\n@%p0 bra END;" + PAIR.format(late=0, columns=64, second=FREE_SECOND) + "END:"
+    )
     _, report = allocate(one, pair=True)
     assert report.findings[0].rule == "deadlock"
     assert "the peer CTA's tcgen05.alloc" in str(report.findings[0])

@@ -33,10 +33,10 @@ struct Mbarrier {
     u32 in_flight = 0;   // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
-    u32 init_fenced = 0;           // clock of the initialising warp at its fence.mbarrier_init, 0: none
-    u32 init_published = 0;        // cluster-barrier phase that published it to the whole cluster, 0: none
-    std::vector<Use> uses;         // by warps: mbarrier.inval comes after all of them
-    std::vector<Use> arrivals[3];  // in the phase in progress, the last completed one and the one before
+    u32 init_fenced = 0;                       // clock of the initialising warp at its fence.mbarrier_init, 0: none
+    u32 init_published = 0;                    // cluster-barrier phase that published it to the whole cluster, 0: none
+    std::vector<Use> uses;                     // by warps: mbarrier.inval comes after all of them
+    std::vector<Use> arrivals[3];              // in the phase in progress, the last completed one and the one before
     std::unique_ptr<ReleasedOutside> outside;  // once there has been such an arrival
 };
 

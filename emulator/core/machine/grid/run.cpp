@@ -27,8 +27,7 @@ void Machine::begin() {
     if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
-        in_flight_.push_back(
-            {number_, launched_, launched_name_, std::move(complete_), std::exchange(below_, {})});
+        in_flight_.push_back({number_, launched_, launched_name_, std::move(complete_), std::exchange(below_, {})});
         if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();

@@ -345,13 +345,12 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     if (in_flight) {
         if (m.findings->seen("launch-race", pc, other)) return;
         const Wording say(true);
-        m.report_beside(
-            w, "launch-race",
-            format("%s %s %s, which %s, that may still be running, %s: %s",
-                   describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
-                   say.place(where).c_str(), m.name_of_launch(launch).c_str(), c.earlier_was_write ? "writes" : "reads",
-                   why_in_flight(w, launch).c_str()),
-            {pc, other, launch});
+        m.report_beside(w, "launch-race",
+                        format("%s %s %s, which %s, that may still be running, %s: %s",
+                               describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                               say.place(where).c_str(), m.name_of_launch(launch).c_str(),
+                               c.earlier_was_write ? "writes" : "reads", why_in_flight(w, launch).c_str()),
+                        {pc, other, launch});
         return;
     }
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;

@@ -1,6 +1,6 @@
-// Lanes of one warp that access the same shared or global memory. They run in any order between bar.warp.sync, a barrier, or a
-// release and an acquire (PTX ISA 8.9, 9.7.13.2). The shadow takes a warp for one agent; it notices that the warp comes
-// back to what it has accessed since, and only then the lanes are compared.
+// Lanes of one warp that access the same shared or global memory. They run in any order between bar.warp.sync, a
+// barrier, or a release and an acquire (PTX ISA 8.9, 9.7.13.2). The shadow takes a warp for one agent; it notices that
+// the warp comes back to what it has accessed since, and only then the lanes are compared.
 #pragma once
 
 #include "order/history/access_history.hpp"

@@ -187,8 +187,8 @@ void expect(Warp& w, const MbarrierTarget& t, u32 bytes) {
     show_barrier(BarrierEvent::expect, *t.cta, t.offset, *t.bar, &w, w.pc(), bytes);
 }
 
-// What an arrival at another CTA's mbarrier hands on (strict profile), apart from those of the barrier's own CTA: a wait
-// at .cta scope leaves it out. An arrival at .cta scope does itself: it hands on what a relaxed one does.
+// What an arrival at another CTA's mbarrier hands on (strict profile), apart from those of the barrier's own CTA: a
+// wait at .cta scope leaves it out. An arrival at .cta scope does itself: it hands on what a relaxed one does.
 void release_outside(Warp& w, Mbarrier& bar, const Inst& i, const Message& message) {
     if (!bar.outside) bar.outside = std::make_unique<ReleasedOutside>();
     Message& to = bar.outside->arriving;

@@ -173,11 +173,12 @@ void check_peer_launched(Warp& w, const Cta& peer) {
     Machine& m = machine_of(w);
     const auto heard_of = [&](const Warp& other) { return comes_after(w, other.clocks.self, 1); };
     if (!m.checks || std::ranges::any_of(peer.warps, heard_of)) return;
-    m.report(&w, "tmem-pair-alloc",
-             format("CTA %u allocates tensor memory with cta_group::2, and nothing says that its peer, CTA %u, has been "
-                    "launched: no cluster barrier, and nothing else from it, comes before",
-                    w.cta->linear, peer.linear),
-             w.pc());
+    m.report(
+        &w, "tmem-pair-alloc",
+        format("CTA %u allocates tensor memory with cta_group::2, and nothing says that its peer, CTA %u, has been "
+               "launched: no cluster barrier, and nothing else from it, comes before",
+               w.cta->linear, peer.linear),
+        w.pc());
 }
 
 // To one CTA of a pair, deallocation that its peer's allocation may come after.
