@@ -16,7 +16,6 @@ DEVICE_CALLS: dict[str, int]
 SOURCES: str  # of harness/judge/core_digest.py
 
 def readable(symbol: str) -> str: ...
-
 def decode_matrix(bits: int) -> dict[str, Any]: ...
 def decode_instruction(
     bits: int, *, kind: int, ws: bool, pair: bool, a_tmem: bool, sparse: bool, scales: int

@@ -13,7 +13,6 @@ from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
 from fmha.emulator.timing.launch import Timing
 
-
 _MOST_TEXT = 160  # characters of an instruction
 # Where the toolkit and the libraries that kernels are written with keep what they inline.
 _INCLUDED = re.compile(

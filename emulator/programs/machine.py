@@ -17,6 +17,7 @@ from fmha.emulator.decode import Decoded, uses_heap
 from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
+from fmha.emulator.names import brief
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpus import GPUS, Gpu
 from fmha.emulator.programs.images import units_for
@@ -38,7 +39,6 @@ from fmha.emulator.programs.statuses import (
 )
 from fmha.emulator.programs.wire import Field, Fields
 from fmha.emulator.ptx import PtxError, link
-from fmha.emulator.names import brief
 from fmha.emulator.report import Finding, Report, causes
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
 
 LAUNCH: Mapping[str, Rule] = {
     "deadlock": fault(
         "9.7.13.15, mbarrier",
         "No warp can go on and nothing asynchronous is pending. The report has a line for each waiting warp.",
         "Look for the arrival, or the bytes, that the barrier with pending ones is short of.",
-        (
+        when(
             r"registers a thread: the CTA's pool has",
-            ("setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "
-            "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread."),
+            "setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "
+            "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread.",
         ),
-        (
+        when(
             r"tensor memory that other CTAs hold",
-            ("CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
-            "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for."),
+            "CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
+            "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for.",
         ),
         (
             r"tensor memory that is still allocated|peer CTA's tcgen05",
             "Deallocate columns before more are allocated; with cta_group::2 one warp of each CTA has to come.",
         ),
-        (
+        when(
             r"an \.aligned or \.sync instruction is not reached",
-            ("Have all lanes that the mask names, or of an .aligned instruction the whole warp, execute it: move it out "
-            "of the branch."),
+            "Have all lanes that the mask names, or of an .aligned instruction the whole warp, execute it: move it out "
+            "of the branch.",
         ),
     ),
     "livelock": fault(
@@ -36,10 +36,10 @@ LAUNCH: Mapping[str, Rule] = {
         "For millions of instructions warps only polled: nothing arrived, completed or exited.",
         "Look for who should change what is polled: a store that is missing, that another CTA makes which has not "
         "started (more CTAs than are resident), or that waits itself.",
-        (
+        when(
             r"tensor memory that other CTAs hold",
-            ("CTAs hold columns and wait for CTAs that find none: give columns back before waiting for another CTA, or "
-            "launch no more CTAs than the columns are enough for."),
+            "CTAs hold columns and wait for CTAs that find none: give columns back before waiting for another CTA, or "
+            "launch no more CTAs than the columns are enough for.",
         ),
     ),
     "instruction-limit": fault(
@@ -69,10 +69,10 @@ LAUNCH: Mapping[str, Rule] = {
         "9.7.19.4, trap",
         "The kernel executed trap.",
         "Find the assertion that failed.",
-        (
+        when(
             r"grid\.sync\(\)",
-            ("Launch with cudaLaunchCooperativeKernel, or with cudaLaunchAttributeCooperative set to 1: <<<>>> gives a "
-            "grid nothing to meet at."),
+            "Launch with cudaLaunchCooperativeKernel, or with cudaLaunchAttributeCooperative set to 1: <<<>>> gives a "
+            "grid nothing to meet at.",
         ),
     ),
     "internal": fault("-", "The machine itself is at fault.", "Report it with the PTX."),

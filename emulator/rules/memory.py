@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
 
 MEMORY: Mapping[str, Rule] = {
     "race": Rule(
@@ -15,11 +15,11 @@ MEMORY: Mapping[str, Rule] = {
         "Put a bar.sync (__syncthreads), or an arrive and a wait on an mbarrier, between them; relaxed ones order "
         "nothing.",
         instead=(
-            (
+            when(
                 r"another cluster or CTA",
-                ("Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
+                "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
                 "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
-                "grid.sync() of a cooperative launch, or a second kernel, orders all."),
+                "grid.sync() of a cooperative launch, or a second kernel, orders all.",
             ),
         ),
     ),
@@ -70,10 +70,10 @@ MEMORY: Mapping[str, Rule] = {
         "griddepcontrol.wait (cudaGridDependencySynchronize) before the access, in the thread or in one that a barrier "
         "orders before it.",
         instead=(
-            (
+            when(
                 r"this kernel waits for",
-                ("griddepcontrol.wait (cudaGridDependencySynchronize) belongs into the kernel in between as well, "
-                "whether it uses the memory or not: a wait covers the launch before and what that one has waited for."),
+                "griddepcontrol.wait (cudaGridDependencySynchronize) belongs into the kernel in between as well, "
+                "whether it uses the memory or not: a wait covers the launch before and what that one has waited for.",
             ),
         ),
     ),
@@ -93,10 +93,10 @@ MEMORY: Mapping[str, Rule] = {
         "cudaEventRecord behind the first and cudaStreamWaitEvent before the second, or both in one stream; in a graph "
         "a dependency.",
         instead=(
-            (
+            when(
                 r"cudaFreeAsync",
-                ("Free in the stream that uses the memory last, or have the freeing stream wait for an event recorded "
-                "behind that use (cudaStreamWaitEvent)."),
+                "Free in the stream that uses the memory last, or have the freeing stream wait for an event recorded "
+                "behind that use (cudaStreamWaitEvent).",
             ),
         ),
     ),
@@ -136,10 +136,10 @@ MEMORY: Mapping[str, Rule] = {
         "Shared memory is written while an MMA may still read it as an operand.",
         "tcgen05.commit to an mbarrier after the MMA, and wait for that phase before the memory is used again.",
         instead=(
-            (
+            when(
                 r"wgmma",
-                ("wgmma.commit_group and a wgmma.wait_group that covers it by the warps that issued the wgmma, and "
-                "behind that an arrival (mbarrier or bar) which the warp that overwrites waits for."),
+                "wgmma.commit_group and a wgmma.wait_group that covers it by the warps that issued the wgmma, and "
+                "behind that an arrival (mbarrier or bar) which the warp that overwrites waits for.",
             ),
         ),
     ),

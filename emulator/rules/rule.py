@@ -29,3 +29,8 @@ class Rule:
 
 def fault(section: str, meaning: str, remedy: str, *instead: tuple[str, str]) -> Rule:
     return Rule(section, meaning, remedy, ends=True, instead=instead)
+
+
+def when(pattern: str, remedy: str) -> tuple[str, str]:
+    """One of `instead`."""
+    return pattern, remedy
