@@ -15,6 +15,7 @@ DEVICE_CALLS: dict[str, int]
 
 SOURCES: str  # of harness/judge/core_digest.py
 
+def readable(symbol: str) -> str: ...
 def decode_matrix(bits: int) -> dict[str, Any]: ...
 def decode_instruction(
     bits: int, *, kind: int, ws: bool, pair: bool, a_tmem: bool, sparse: bool, scales: int
@@ -97,6 +98,10 @@ class Machine:
         number: int,
         beside: list[int],
         overlaps: bool,
+        name: str,
+    ) -> list[dict[str, object]]: ...
+    def work_for_host(
+        self, number: int, beside: list[int], name: str, accesses: list[tuple[int, int, bool, str]]
     ) -> list[dict[str, object]]: ...
     def next_grid(self) -> int: ...  # its kernel's address; 0: all that kernels have launched is complete
     def run_next(self, program: Program) -> list[dict[str, object]]: ...

@@ -26,9 +26,10 @@ from fmha.emulator.decode import (
 )
 from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from fmha.emulator.grids import Below, tell_device, tell_kernels
-from fmha.emulator.ptx import Function, PtxError, Variable, parse
+from fmha.emulator.names import brief, readable
+from fmha.emulator.ptx import Function, Instruction, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
-from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
+from fmha.emulator.report import Finding, Report, Waiver, apply_waivers, findings_of
 from fmha.emulator.textures import Image, Sampler, packed
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import (
@@ -62,6 +63,7 @@ _STATIC_SHARED = {"sm_120a": 101376, "sm_121a": 101376}  # as ptxas 13.0 has it
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.
 _WORKSPACE = struct.pack("<4I", 16, 0, 1, 0)
+_HOST_WORK = 1 << 31  # above the numbers of launches: those of what the host does beside them
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_BLOCK = (1024, 1024, 64)
 
@@ -269,6 +271,8 @@ class Device:
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
         self._buffers: dict[int, Buffer] = {}  # by address
         self._observers = 0
+        self._host_work = 0
+        self._sources: dict[int, Sequence[Instruction]] = {}  # by launch, of those that reports may name
         self.launches = 0  # that have begun: the number of the latest
         self.latest: Launched | None = None  # of those
 
@@ -412,6 +416,7 @@ class Device:
         programmatic: bool = False,
         first_plane: int = 0,
         beside: Sequence[int] | None = None,
+        title: str | None = None,
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
@@ -421,7 +426,8 @@ class Device:
         launch (cudaLaunchAttributeProgrammaticStreamSerialization) may begin once the launch before it on this device
         has executed griddepcontrol.launch_dependents: what the two access is ordered by griddepcontrol.wait alone.
         `beside` names earlier launches, counted as `launches` does, that may be running still, in other streams: all
-        others are over. Not None says as well that launches to come may be beside this one.
+        others are over. Not None says as well that launches to come may be beside this one. `title` is what reports of
+        later launches call the kernel, by default its name.
         CTAs of a lower z than `first_plane` are left out, and what they would have written stays as it was.
         Raises LaunchError for what the driver would refuse and PtxError for PTX that the machine does not model; all
         that the kernel does wrong is in the report.
@@ -443,6 +449,9 @@ class Device:
         self.launches += 1
         asked = Launched(entry, ctas, threads, clusters, shared_bytes, packed, cooperative, programmatic)
         self.latest = asked
+        if beside is None and not programmatic:
+            self._sources.clear()  # of launches that are over
+        self._sources[self.launches] = decoded.sources
         shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
         raw = self._machine.run(
             decoded.program,
@@ -457,10 +466,12 @@ class Device:
             number=self.launches,
             beside=list(beside or ()),
             overlaps=beside is not None,
+            name=f"launch {self.launches}, {brief(title or readable(entry))}",
         )
         if self._machine.watched:
             self._mark(module, entry)
-        findings, printed = findings_of(decoded.sources, raw), tuple(self._machine.printed)
+        findings = findings_of(decoded.sources, raw, self._sources, cooperative)
+        printed = tuple(self._machine.printed)
         if below is not None:
             findings, printed = below.run(findings, printed)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
@@ -468,6 +479,17 @@ class Device:
         report = Report(apply_waivers(findings, self._waivers), stats, timing, printed)
         self.latest = replace(asked, report=report)
         return report
+
+    def host_work(
+        self, name: str, accesses: Sequence[tuple[int, int, bool, str]], beside: Sequence[int]
+    ) -> tuple[int, tuple[Finding, ...]]:
+        """A copy, a fill or a release of memory that works in the order of a stream: of each access the address, the
+        size, whether it writes and the verb that reports use. Call it when the bytes are there, and before they are
+        gone. `beside` is as in `launch`. The number by which `beside` of later work names it, and what is wrong."""
+        self._host_work += 1
+        number = _HOST_WORK + self._host_work
+        raw = self._machine.work_for_host(number, list(beside), name, list(accesses))
+        return number, findings_of((), raw, self._sources)
 
     def _below(self, module: Module, entry: str, decoded: Decoded) -> Below | None:
         """The grids that a kernel may launch, of one that uses the device runtime."""

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fmha.emulator.coverage import chain_of
+from fmha.emulator.names import brief, in_text
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
 from fmha.emulator.timing.launch import Timing
+
+_MOST_TEXT = 160  # characters of an instruction
+# Where the toolkit and the libraries that kernels are written with keep what they inline.
+_INCLUDED = re.compile(
+    r"^.*/include/(?:cccl/)?(?=(?:cub|thrust|cuda|nv|cutlass|cute|cooperative_groups|crt)/)|^.*/targets/[^/]+/include/"
+)
+_LIBRARY = re.compile(rf"{_INCLUDED.pattern}|^/usr/(?:include|lib)/|/(?:site|dist)-packages/|/triton/language/")
+
+
+def _plain_path(line: str) -> str:
+    """FILE:LINE of a library's header as one includes it."""
+    return _INCLUDED.sub("", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +35,28 @@ class Place:
     source: str | None  # "file:line"
     callers: tuple[str, ...] = ()  # where the function of `source` was inlined, where that one was, and so on outwards
 
+    @property
+    def author(self) -> str | None:
+        """The line of the kernel's author: the outermost that is not of a library, or of all where none is not."""
+        lines = [self.source, *self.callers] if self.source else []
+        own = [line for line in lines if not _LIBRARY.search(line)]
+        return (own or lines or [None])[-1]
+
+    @property
+    def of_cooperative_groups(self) -> bool:
+        return self.source is not None and "cooperative_groups" in self.source
+
+    @property
+    def chain(self) -> str:
+        """The author's line, then that of the function which holds the instruction: "a.cu:40, in common.cuh:17"."""
+        author = self.author
+        if author is None or self.source is None:
+            return ""
+        return author if author == self.source else f"{_plain_path(author)}, in {_plain_path(self.source)}"
+
     def __str__(self) -> str:
-        where = f" ({self.source})" if self.source else ""
-        return f"PTX line {self.ptx_line}{where}: {self.ptx_text}"
+        where = f" ({self.chain})" if self.chain else ""
+        return f"PTX line {self.ptx_line}{where}: {brief(in_text(self.ptx_text), _MOST_TEXT)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +76,21 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do; "" for a rule that fmha.emulator.rules does not know."""
-        return RULES[self.rule].remedy if self.rule in RULES else ""
+        """What to do, by the instructions at hand; "" for a rule that fmha.emulator.rules does not know."""
+        if self.rule not in RULES:
+            return ""
+        places = [self.place, self.other, *(place for place, _ in self.details)]
+        at_hand = "\n".join([self.message, *(p.ptx_text for p in places if p), *(text for _, text in self.details)])
+        return RULES[self.rule].remedy_at(at_hand)
+
+    @property
+    def cause(self) -> tuple[object, ...]:
+        """Findings of one launch that have this in common have one cause: the same lines break the same rule."""
+
+        def at(place: Place | None) -> object:
+            return place and (place.author or place)
+
+        return self.rule, at(self.place), at(self.other)
 
     def __str__(self) -> str:
         lines = [f"{'waived' if self.waived else self.severity}: {self.rule}: {self.message}"]
@@ -112,6 +157,14 @@ class Report:
         return all(f.severity != "error" or f.waived for f in self.findings)
 
 
+def causes(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Those that have one cause together, in the order of the first of each."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.cause, []).append(finding)
+    return list(groups.values())
+
+
 def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
     if not 0 <= pc < len(sources):
         return None
@@ -123,14 +176,29 @@ def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
     return Place(instruction.line, instruction.text, f"{location.file}:{location.line}", callers)
 
 
-def findings_of(sources: Sequence[Instruction], raw: Sequence[dict[str, Any]]) -> tuple[Finding, ...]:
+def findings_of(
+    sources: Sequence[Instruction],
+    raw: Sequence[dict[str, Any]],
+    others: Mapping[int, Sequence[Instruction]] | None = None,
+    cooperative: bool = True,
+) -> tuple[Finding, ...]:
+    """`others` are the sources of earlier launches by number, which a finding's other place may be of."""
+
+    def other(f: dict[str, Any]) -> Place | None:
+        return place_of((others or {}).get(f["other_launch"], ()) if f["other_launch"] else sources, f["other_pc"])
+
+    def message(f: dict[str, Any], place: Place | None) -> str:
+        if f["rule"] == "trap" and not cooperative and place and place.of_cooperative_groups:
+            return "grid.sync() in a launch that is not cooperative: it traps"
+        return str(f["message"])
+
     return tuple(
         Finding(
             rule=f["rule"],
             severity=f["severity"],
-            message=f["message"],
+            message=message(f, place_of(sources, f["pc"])),
             place=place_of(sources, f["pc"]),
-            other=place_of(sources, f["other_pc"]),
+            other=other(f),
             cta=f["cta"],
             warp=f["warp"] if f["warp"] >= 0 else None,
             count=f["count"],

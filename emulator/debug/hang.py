@@ -20,6 +20,8 @@ from fmha.emulator.device import Device, Module
 
 NEXT: Final = 20_000  # instructions that a warp which is supposed to go on may take to its next wait
 
+NO_CIRCLE: Final = "no circle: somebody waits for what nobody would do any more"
+
 Key = tuple[int, int]  # CTA in the grid, offset in its shared memory
 
 
@@ -130,7 +132,7 @@ def explained(hang: Hang) -> list[str]:
             lines.append(f"  {_who(waiting)} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)},")
             lines.append(f"    which {_who(after)} would {_deed(via)}")
     else:
-        lines.append("no circle: somebody waits for what nobody would do any more")
+        lines.append(NO_CIRCLE)
         for waiting in hang.waiting:
             lines.append(f"  {_who(waiting)} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)}")
     causes = [cause for waiting in hang.waiting if (cause := _cause(hang, waiting))]

@@ -134,8 +134,9 @@ def mbarrier(b: Builder, m: Modifiers) -> None:
 
 def _semantics(m: Modifiers) -> int:
     relaxed = m.choose({"relaxed": True, "acquire": False, "release": False}, False)
-    m.choose({"cta": 0, "cluster": 1}, 2)
-    return MODS["mbar_relaxed"] if relaxed else 0
+    # One that is not written is taken for the widest that the operation may need.
+    scope = m.choose({"cta": MODS["cta_scope"], "cluster": 0}, 0)
+    return scope | (MODS["mbar_relaxed"] if relaxed else 0)
 
 
 def _arrive(b: Builder, m: Modifiers, space: str, *, drop: bool) -> None:

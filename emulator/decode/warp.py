@@ -20,32 +20,41 @@ def _pair(b: Builder, operand: Operand, first: str, second: str) -> list[int]:
 _VOTES = {"all": 0, "any": 1, "uni": 2, "ballot": 3}
 
 
+def _members(b: Builder, operands: tuple[Operand, ...]) -> int:
+    """The member mask, which comes last. The forms without .sync, of before sm_70, have none: ptxas takes them for
+    later targets all the same, and they are of the lanes that execute them together."""
+    if operands:
+        return b.src(operands[0], "b32")
+    active = b.new_unit(32)
+    b.emit("activemask", "b32", dst=[active])
+    return active
+
+
 def vote(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
+    sync = m.take("sync")
     mode = m.choose(_VOTES)
     result = m.type(("pred", "b32"))
     m.done()
     if (result == "b32") != (mode == 3):
         b.fail("vote.ballot gives .b32, the others .pred")
-    if len(b.instruction.operands) != 3:
-        b.fail("3 operands are expected")
-    d, p, members = b.instruction.operands
+    if len(b.instruction.operands) != 2 + sync:
+        b.fail(f"{2 + sync} operands are expected")
+    d, p, *members = b.instruction.operands
     unit, negated = b.pred(p)
-    src = [unit, b.src(members, "b32")]
+    src = [unit, _members(b, tuple(members))]
     b.emit("vote", result, dst=[b.dst(d, result)], src=src, mods=mode << MODS["vote_shift"], immediate=int(negated))
 
 
 def shuffle(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
+    sync = m.take("sync")
     mode = m.choose({"up": 0, "down": 1, "bfly": 2, "idx": 3})
     m.need("b32")
     m.done()
-    if len(b.instruction.operands) != 5:
-        b.fail("5 operands are expected")
+    if len(b.instruction.operands) != 4 + sync:
+        b.fail(f"{4 + sync} operands are expected")
     d, *s = b.instruction.operands
-    b.emit(
-        "shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"]
-    )
+    src = [*(b.src(x, "b32") for x in s[:3]), _members(b, tuple(s[3:]))]
+    b.emit("shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=src, mods=mode << MODS["shfl_shift"])
 
 
 def reduce(b: Builder, m: Modifiers) -> None:

@@ -17,6 +17,7 @@ from fmha.emulator.decode import Decoded, uses_heap
 from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
+from fmha.emulator.names import brief
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpus import GPUS, Gpu
 from fmha.emulator.programs.images import units_for
@@ -38,13 +39,14 @@ from fmha.emulator.programs.statuses import (
 )
 from fmha.emulator.programs.wire import Field, Fields
 from fmha.emulator.ptx import PtxError, link
-from fmha.emulator.report import Finding, Report
+from fmha.emulator.report import Finding, Report, causes
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
 from fmha.emulator.textures import FilterError, ImageError, ScaleError
 from fmha.emulator.timing.launch import Modelled
 
 Answer = tuple[int, Sequence[Field]]
+Access = tuple[int, int, bool, str]  # address, size, whether it writes, the verb
 Keeping = Literal["whole", "sampled"]
 
 _KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister", "cudaMallocArray")
@@ -81,14 +83,18 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A finding, in the first launch of this kernel that had it; launches are counted from 1."""
+    """A finding, in the first launch of this kernel that had it; launches are counted from 1. Of a copy or the like
+    `kernel` says what it is, and `launch` is 0. `alike`: others of the launch that have the same cause."""
 
     finding: Finding
     kernel: str
     launch: int
+    alike: int = 0
 
     def __str__(self) -> str:
-        return f"launch {self.launch}, {self.kernel}\n{self.finding}"
+        where = f"launch {self.launch}, {brief(self.kernel)}\n" if self.launch else ""
+        more = f"\n  and {self.alike} more between the same lines" if self.alike else ""
+        return f"{where}{self.finding}{more}"
 
 
 @dataclass(slots=True)
@@ -104,6 +110,14 @@ class Seen:
     @property
     def hazards(self) -> list[Told]:
         return [told for told in self.findings if told.finding.severity == "error"]
+
+
+def _bytes(box: Box) -> str:
+    return f"{box.width * box.height * box.depth} bytes"
+
+
+def _accesses(box: Box, verb: str) -> list[Access]:
+    return [(at, size, verb == "writes", verb) for at, size in box.rows()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +243,10 @@ class Machine:
         buffer = self._buffers.pop(fields.integer(), None)
         if buffer is None:
             raise RefusedError(INVALID_VALUE)
+        yield self._in_order(fields, "cudaFreeAsync", [(buffer.address, buffer.nbytes, True, "frees")])
         self._shared.pop(buffer.address, None)
         self._held -= buffer.nbytes
         self.device.free(buffer)
-        yield from ()
 
     def share(self, fields: Fields) -> Iterator[Field]:
         """A managed variable: the program has its bytes, too."""
@@ -244,10 +258,12 @@ class Machine:
         box, data = Box.of(fields), fields.data()
         for n, (at, size) in enumerate(box.rows()):
             self.device.write(at, data[n * size : (n + 1) * size])
-        yield from ()
+        yield self._in_order(fields, f"a copy of {_bytes(box)} from the host", _accesses(box, "writes"))
 
     def read(self, fields: Fields) -> Iterator[Field]:
-        yield b"".join(self.device.read(at, size).tobytes() for at, size in Box.of(fields).rows())
+        box = Box.of(fields)
+        yield self._in_order(fields, f"a copy of {_bytes(box)} to the host", _accesses(box, "reads"))
+        yield b"".join(self.device.read(at, size).tobytes() for at, size in box.rows())
 
     def copy(self, fields: Fields) -> Iterator[Field]:
         to = Box.of(fields)
@@ -257,13 +273,25 @@ class Machine:
         else:
             for at, origin in zip(to.steps(), source.steps(), strict=True):
                 self.device.copy(at, origin, to.width)
-        yield from ()
+        accesses = [*_accesses(source, "reads"), *_accesses(to, "writes")]
+        yield self._in_order(fields, f"a copy of {_bytes(to)} on the device", accesses)
 
     def fill(self, fields: Fields) -> Iterator[Field]:
         box, value = Box.of(fields), fields.data()
         for at, size in box.rows():
             self.device.write(at, value * (size // len(value)))
-        yield from ()
+        yield self._in_order(fields, f"a cudaMemset of {_bytes(box)}", _accesses(box, "writes"))
+
+    def _in_order(self, fields: Fields, name: str, accesses: Sequence[Access]) -> int:
+        """Holds work of the host against launches that may run beside it. Its name, which later launches may give, or
+        0 where the program has one stream."""
+        several = bool(fields.integer())
+        beside = [fields.integer() for _ in range(fields.integer())]
+        if not several or self.options.timing == "sampled":
+            return 0
+        number, found = self.device.host_work(name, accesses, beside)
+        self._tell_all(name, found, 0)
+        return number
 
     def heap(self, fields: Fields) -> Iterator[Field]:
         """cudaLimitMallocHeapSize: no longer once a kernel that allocates has been launched."""
@@ -389,6 +417,7 @@ class Machine:
                     cooperative,
                     programmatic,
                     beside=beside if several else None,
+                    title=kernel.shown,
                 )
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
@@ -448,12 +477,17 @@ class Machine:
             raise refuse(COOPERATIVE_TOO_LARGE, f"{math.prod(grid)} CTAs are more than the device holds at a time")
 
     def _tell(self, kernel: _Kernel, report: Report) -> None:
-        for finding in report.findings:
-            key = (kernel.shown, finding.rule, finding.place, finding.other)
+        self._tell_all(kernel.shown, report.findings, len(self.seen.launches))
+
+    def _tell_all(self, kernel: str, findings: Sequence[Finding], launch: int) -> None:
+        """Each cause once, of all launches of a kernel: with the first of its findings, and how many there are."""
+        for group in causes(findings):
+            finding = group[0]
+            key = (kernel, *finding.cause)
             if finding.rule == "printf" or (self.stopped and finding.rule == "instruction-limit") or key in self._known:
                 continue
             self._known.add(key)
-            told = Told(finding, kernel.shown, len(self.seen.launches))
+            told = Told(finding, kernel, launch, len(group) - 1)
             self.seen.findings.append(told)
             self.say(f"{told}\n  what to do: {finding.remedy}" if finding.remedy else str(told))
 

@@ -6,6 +6,7 @@ Names are unique within a function: a register, variable or label that a nested 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -296,6 +297,7 @@ class Function:
     prototypes: dict[str, Prototype] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # keys of labels
     call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # names of functions
+    pending: list[Callable[[], Function]] = field(default_factory=list, compare=False, repr=False)  # deferred.py
 
 
 @dataclass(frozen=True, slots=True, eq=False)

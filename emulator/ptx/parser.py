@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from fmha.emulator.ptx.body import Body, parse_pragma
 from fmha.emulator.ptx.debug import DebugInfo, skip_file, skip_section
 from fmha.emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_variables
+from fmha.emulator.ptx.deferred import LARGE, blanked, deferred, entry_bodies
 from fmha.emulator.ptx.expressions import parse_integer
 from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
 from fmha.emulator.ptx.model import DirectiveArgument, Function, Module, Parameter, Variable
@@ -15,9 +19,24 @@ _LINKAGE = frozenset((".extern", ".visible", ".weak", ".common"))
 
 
 def parse(text: str, path: str | None = None) -> Module:
-    """Parse a whole PTX module. Raises PtxError, naming the line, for whatever it does not know."""
+    """Parse a whole PTX module. Raises PtxError, naming the line, for whatever it does not know; of a large module,
+    for what it does not know of an entry's body, at the first look at it."""
     with uncollected():
-        return _ModuleParser(text, path).parse()
+        bodies = entry_bodies(text) if len(text) >= LARGE else {}
+        if len(bodies) < 2:
+            return _ModuleParser(text, path).parse()
+        module = _ModuleParser(blanked(text, bodies.values()), path).parse()
+
+    def load(name: str) -> Function:
+        with uncollected():
+            others = (span for other, span in bodies.items() if other != name)
+            return _ModuleParser(blanked(text, others), path).parse().functions[name]
+
+    functions = {
+        name: deferred(function, partial(load, function.name)) if function.name in bodies else function
+        for name, function in module.functions.items()
+    }
+    return replace(module, functions=functions, source=text)
 
 
 class _ModuleParser:

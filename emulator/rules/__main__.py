@@ -33,7 +33,8 @@ def page(examples: Path) -> str:
             notes += ([] if rule.lenient else ["strict only"]) + (["ends the launch"] if rule.ends else [])
             head = f"PTX ISA {rule.section}." if rule.section != "-" else ""
             head = " ".join([head, *(f"*{note.capitalize()}.*" for note in notes)]).strip()
-            parts.append(f"### {name}\n\n{head}\n\n{rule.meaning}\n\n**What to do:** {rule.remedy}\n")
+            remedies = "\n\n".join([rule.remedy, *(f"Or: {remedy}" for _, remedy in rule.instead)])
+            parts.append(f"### {name}\n\n{head}\n\n{rule.meaning}\n\n**What to do:** {remedies}\n")
             for path in sorted(examples.glob(f"{name}.*diff")):
                 parts.append(f"```diff\n{path.read_text().rstrip()}\n```\n")
     return "\n".join(parts)

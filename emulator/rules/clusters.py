@@ -47,6 +47,18 @@ CLUSTERS: Mapping[str, Rule] = {
         "or dealloc of other columns, or by two warps at once.",
         "Launch with an even cluster size, and have one warp of each CTA of the pair execute the same instruction.",
     ),
+    "tmem-pair-alloc": Rule(
+        "9.7.16.7.1, tcgen05.alloc, dealloc, relinquish_alloc_permit",
+        "tcgen05.alloc with cta_group::2 by a warp that has not heard of the peer CTA: it has to make sure that the "
+        "peer is launched.",
+        "A cluster barrier (barrier.cluster.arrive and wait, relaxed is enough) before the allocation, in both CTAs.",
+    ),
+    "tmem-pair-dealloc": Rule(
+        "9.7.16.7.1, tcgen05.alloc, dealloc, relinquish_alloc_permit",
+        "tcgen05.dealloc with cta_group::2 while the peer CTA's tcgen05.alloc of the same columns may not be complete: "
+        "a B300 ends the launch with an unspecified failure.",
+        "A cluster barrier, or an mbarrier that the peer arrives on, between the allocation and the deallocation.",
+    ),
     "mixed-cta-group": Rule(
         "9.7.16.5, Issue Granularity",
         "tcgen05 instructions of one kernel use both cta_group::1 and cta_group::2.",

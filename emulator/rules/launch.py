@@ -4,18 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
 
 LAUNCH: Mapping[str, Rule] = {
     "deadlock": fault(
         "9.7.13.15, mbarrier",
         "No warp can go on and nothing asynchronous is pending. The report has a line for each waiting warp.",
         "Look for the arrival, or the bytes, that the barrier with pending ones is short of.",
+        when(
+            r"registers a thread: the CTA's pool has",
+            "setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "
+            "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread.",
+        ),
+        when(
+            r"tensor memory that other CTAs hold",
+            "CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
+            "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for.",
+        ),
+        (
+            r"tensor memory that is still allocated|peer CTA's tcgen05",
+            "Deallocate columns before more are allocated; with cta_group::2 one warp of each CTA has to come.",
+        ),
+        when(
+            r"an \.aligned or \.sync instruction is not reached",
+            "Have all lanes that the mask names, or of an .aligned instruction the whole warp, execute it: move it out "
+            "of the branch.",
+        ),
     ),
     "livelock": fault(
         "9.7.13.15.16, mbarrier.test_wait",
         "For millions of instructions warps only polled: nothing arrived, completed or exited.",
-        "As for a deadlock.",
+        "Look for who should change what is polled: a store that is missing, that another CTA makes which has not "
+        "started (more CTAs than are resident), or that waits itself.",
+        when(
+            r"tensor memory that other CTAs hold",
+            "CTAs hold columns and wait for CTAs that find none: give columns back before waiting for another CTA, or "
+            "launch no more CTAs than the columns are enough for.",
+        ),
     ),
     "instruction-limit": fault(
         "-",
@@ -40,7 +65,16 @@ LAUNCH: Mapping[str, Rule] = {
     "device-runtime": fault(
         "-", "A kernel asks the device runtime for what is not modelled.", "The message names it: leave it out."
     ),
-    "trap": fault("9.7.19.4, trap", "The kernel executed trap.", "Find the assertion that failed."),
+    "trap": fault(
+        "9.7.19.4, trap",
+        "The kernel executed trap.",
+        "Find the assertion that failed.",
+        when(
+            r"grid\.sync\(\)",
+            "Launch with cudaLaunchCooperativeKernel, or with cudaLaunchAttributeCooperative set to 1: <<<>>> gives a "
+            "grid nothing to meet at.",
+        ),
+    ),
     "internal": fault("-", "The machine itself is at fault.", "Report it with the PTX."),
     "assert": fault("9.7.12.5, call", "A device-side assert failed. The message has its place.", "Read the assertion."),
     "printf": Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
 
 MEMORY: Mapping[str, Rule] = {
     "race": Rule(
@@ -12,7 +12,25 @@ MEMORY: Mapping[str, Rule] = {
         "Two accesses to the same bytes, one of them a write, by two warps (or a warp and an agent) with nothing that "
         "orders one before the other. Leniently, a plain load that comes second is reported where its value reaches "
         "memory, an address, another warp or a guard.",
-        "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
+        "Put a bar.sync (__syncthreads), or an arrive and a wait on an mbarrier, between them; relaxed ones order "
+        "nothing.",
+        instead=(
+            when(
+                r"another cluster or CTA",
+                "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
+                "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
+                "grid.sync() of a cooperative launch, or a second kernel, orders all.",
+            ),
+        ),
+    ),
+    "scope-too-narrow": Rule(
+        "8.5, Scope; 9.7.13.15.13, mbarrier.arrive; 9.7.13.15.16, mbarrier.test_wait",
+        "An access is ordered after that of another CTA by an arrival at an mbarrier, or a wait for it, which is "
+        "written with .cta scope: that leaves the other CTA's threads out. An instruction that names no scope is taken "
+        "to have the one that it needs.",
+        "mbarrier.arrive.release.cluster by the CTA that has accessed the memory, and "
+        "mbarrier.try_wait.acquire.cluster by the one that goes on.",
+        lenient=False,
     ),
     "non-coherent-load": Rule(
         "9.7.9.9, ld.global.nc; 9.7.10.2, tex; 9.7.11.1, suld",
@@ -34,8 +52,8 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "lane-race": Rule(
         "8.7.1, Conflict and Data-races; 9.7.13.2, bar.warp.sync",
-        "Two lanes of one warp access the same shared memory, one of them writes it, and nothing orders them: lanes of "
-        "a warp run independently of one another, and shuffles and votes order no memory.",
+        "Two lanes of one warp access the same shared or global memory, one of them writes it, and nothing orders "
+        "them: lanes of a warp run independently of one another, and shuffles and votes order no memory.",
         "bar.warp.sync (__syncwarp) between them.",
         lenient=False,
     ),
@@ -51,6 +69,13 @@ MEMORY: Mapping[str, Rule] = {
         "executed griddepcontrol.launch_dependents, and only its end makes its results visible.",
         "griddepcontrol.wait (cudaGridDependencySynchronize) before the access, in the thread or in one that a barrier "
         "orders before it.",
+        instead=(
+            when(
+                r"this kernel waits for",
+                "griddepcontrol.wait (cudaGridDependencySynchronize) belongs into the kernel in between as well, "
+                "whether it uses the memory or not: a wait covers the launch before and what that one has waited for.",
+            ),
+        ),
     ),
     "grid-race": Rule(
         "-",
@@ -61,10 +86,38 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "stream-race": Rule(
         "-",
-        "Two launches in different streams, or two nodes of a graph, access the same bytes, one of them writes, and "
-        "neither has to be over before the other begins.",
+        "Two launches, copies or fills in different streams, or two nodes of a graph, access the same bytes, one of "
+        "them writes, and neither has to be over before the other begins (CUDA C++ programming guide, asynchronous "
+        "concurrent execution). cudaMemcpy and cudaMemset work in the legacy default stream, which does not wait for "
+        "streams made with cudaStreamNonBlocking; cudaFreeAsync frees in its stream's order.",
         "cudaEventRecord behind the first and cudaStreamWaitEvent before the second, or both in one stream; in a graph "
         "a dependency.",
+        instead=(
+            when(
+                r"cudaFreeAsync",
+                "Free in the stream that uses the memory last, or have the freeing stream wait for an event recorded "
+                "behind that use (cudaStreamWaitEvent).",
+            ),
+        ),
+    ),
+    "stream-counter": Rule(
+        "-",
+        "Two launches in different streams count at one place by atomic operations and look at the count, and neither "
+        "has to be over before the other begins: each sees the other's arrivals, which matters where a launch takes "
+        "the count for its own, as a split-K reduction or a last-block test does. No race of memory: under lenient a "
+        "warning.",
+        "A counter for each stream, or each launch; or an event that orders the two. Nothing where both are meant to "
+        "share the count, as a queue of work is.",
+        severity="warning",
+    ),
+    "swizzle-base": Rule(
+        "5.5.7, Swizzling Modes",
+        "A tensor copy puts a swizzled box that holds the pattern whole (8 rows of 128, 64 or 32 bytes) at an address "
+        "inside a repetition of it. The swizzle exchanges bits of the shared address: a reader that counts rows from "
+        "the box's start looks in other places. Aligned to 128 bytes is enough for the copy, not for that reader.",
+        "Align the tile to 1024 bytes for the 128-byte swizzle (512 for 64, 256 for 32): alignas(1024), or round the "
+        "dynamic shared memory's start up. Or compute the reader's swizzle from the shared address.",
+        severity="warning",
     ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",
@@ -82,6 +135,13 @@ MEMORY: Mapping[str, Rule] = {
         "9.7.16.6, tcgen05 Memory Consistency Model",
         "Shared memory is written while an MMA may still read it as an operand.",
         "tcgen05.commit to an mbarrier after the MMA, and wait for that phase before the memory is used again.",
+        instead=(
+            when(
+                r"wgmma",
+                "wgmma.commit_group and a wgmma.wait_group that covers it by the warps that issued the wgmma, and "
+                "behind that an arrival (mbarrier or bar) which the warp that overwrites waits for.",
+            ),
+        ),
     ),
     "mma-missing-fence-after": Rule(
         "9.7.16.11.1, tcgen05.fence",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,8 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`section` of the PTX ISA 9.1. `lenient`: reported under that profile too. `ends`: the launch."""
+    """`section` of the PTX ISA 9.1. `lenient`: reported under that profile too. `ends`: the launch. `instead`: other
+    remedies, each with a pattern that is looked for in the finding's message and the instructions that it names."""
 
     section: str
     meaning: str
@@ -18,7 +20,17 @@ class Rule:
     severity: Severity = "error"
     lenient: bool = True
     ends: bool = False
+    instead: tuple[tuple[str, str], ...] = ()
+
+    def remedy_at(self, text: str) -> str:
+        """The remedy for a finding of these instructions."""
+        return next((remedy for pattern, remedy in self.instead if re.search(pattern, text)), self.remedy)
 
 
-def fault(section: str, meaning: str, remedy: str) -> Rule:
-    return Rule(section, meaning, remedy, ends=True)
+def fault(section: str, meaning: str, remedy: str, *instead: tuple[str, str]) -> Rule:
+    return Rule(section, meaning, remedy, ends=True, instead=instead)
+
+
+def when(pattern: str, remedy: str) -> tuple[str, str]:
+    """One of `instead`."""
+    return pattern, remedy

@@ -283,12 +283,9 @@ def _run_program(words: Sequence[str], options: Options, timing: str | None, as_
         raise UserError(f"--arch: {arch!r} is not one of {', '.join(programs.GPUS)}, the GPUs that a program may find")
     run_as = checked(*options.one)
     keeping = _keeping(timing)
+    given = programs.Options(arch, run_as.schedule, run_as.seed, run_as.profile, timing=keeping)
     try:
-        ran = programs.run_program(
-            words,
-            programs.Options(arch, run_as.schedule, run_as.seed, run_as.profile, timing=keeping),
-            stdout=sys.stderr if as_json else None,
-        )
+        ran = programs.run_program(words, given, stdout=sys.stderr if as_json else None)
     except programs.ProgramError as error:
         raise UserError(str(error)) from error
     seen = ran.seen
@@ -305,8 +302,10 @@ def _run_program(words: Sequence[str], options: Options, timing: str | None, as_
             json.dumps({"passed": not code, "program": ended, "launches": launches, "findings": found} | told, indent=2)
         )
         return code
+    from fmha.harness.scripted.hangs import why_it_hangs
+
     times = ((made.kernel, made.grid, made.modelled) for made in seen.launches if made.modelled is not None)
-    for line in (*_notes(ran), *_times(times, programs.GPUS[arch].timing)):
+    for line in (*why_it_hangs(words, given, ran), *_notes(ran), *_times(times, programs.GPUS[arch].timing)):
         print(line)
     executed = sum(made.stats["warp_instructions"] for made in seen.launches)
     passed = "MODELLED, NOT CHECKED" if keeping == "sampled" else "NO HAZARD"
@@ -474,11 +473,18 @@ def _tell(result: Emulation) -> None:
     """The first few findings of each rule, and how many more there are: loops that are unrolled have them by dozens."""
     told: Counter[str] = Counter()
     exploration = result.exploration
+    alike = Counter(explored.finding.cause for explored in exploration.findings)
+    known: set[tuple[object, ...]] = set()
     for explored in exploration.findings:
         finding = explored.finding
+        if finding.cause in known:
+            continue
+        known.add(finding.cause)
         told[finding.rule] += 1
         if told[finding.rule] <= PLACES:
             print(explored if len(exploration.runs) > 1 or explored.schedule == "pct" else finding)
+            if alike[finding.cause] > 1:
+                print(f"  and {alike[finding.cause] - 1} more between the same lines")
             if told[finding.rule] == 1 and finding.remedy:
                 print(f"  what to do: {finding.remedy}")
     for rule, places in told.items():

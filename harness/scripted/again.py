@@ -39,8 +39,10 @@ class Run:
             yield self.words
         for told in self.findings[:_HEADLINE]:
             finding = told["finding"]
-            place = finding.get("place") or ""
-            yield f"{told['kernel']}: {finding['rule']}: {finding['message']}{place and f' ({place})'}"
+            place = finding.get("place") or {}
+            lines = [place.get("source"), *place.get("callers", ())]
+            where = f" ({lines[-1]})" if lines[-1] else ""
+            yield f"{told['kernel']}: {finding['rule']}: {finding['message']}{where}"
         if len(self.findings) > _HEADLINE:
             yield f"and {len(self.findings) - _HEADLINE} more findings"
 

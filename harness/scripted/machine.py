@@ -237,7 +237,7 @@ class Machine:
 
     def _new(self, kernel: str, line: str, report: emulator.Report) -> Iterator[Told]:
         for finding in report.findings:
-            key = (kernel, line, finding.rule, finding.place, finding.other)
+            key = (kernel, line, *finding.cause)
             if key not in self._known:
                 self._known.add(key)
                 self.findings.append(Told(finding, kernel, line))

@@ -71,6 +71,7 @@ FILLED:
     fence.proxy.async;
 INITIALISED:
     bar.sync 0;
+    barrier.cluster.arrive.relaxed; barrier.cluster.wait;  // the peer has been launched
     setp.ne.u32 %p0, %warp, 0;
     @%p0 bra ALLOCATED;
     tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%bars+16], 512;

@@ -38,6 +38,35 @@ static int beside(int how) {
     return 0;
 }
 
+// A launch in a stream that the default stream does not wait for, and a copy or the like of the same array.
+static int copied(int how) {
+    int *data, *other, host[64];
+    cudaStream_t first, second;
+    cudaEvent_t event;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaEventCreate(&event));
+    CHECK(cudaMallocAsync(&data, 256, first));
+    CHECK(cudaMalloc(&other, 256));
+    if (how == 6 || how == 7) CHECK(cudaMemset(data, 0, 256));
+    if (how == 7) CHECK(cudaStreamSynchronize(0));
+    fill_with<<<2, 32, 0, first>>>(data, 1);
+    CHECK(cudaEventRecord(event, first));
+    if (how == 1) CHECK(cudaStreamWaitEvent(second, event));
+    if (how == 0 || how == 1) CHECK(cudaMemcpyAsync(other, data, 256, cudaMemcpyDeviceToDevice, second));
+    if (how == 3) CHECK(cudaEventSynchronize(event));
+    if (how == 2 || how == 3) CHECK(cudaMemcpy(host, data, 256, cudaMemcpyDeviceToHost));
+    if (how == 4 || how == 5) CHECK(cudaFreeAsync(data, how == 4 ? second : first));
+    if (how == 8 || how == 9) {
+        for (int& h : host) h = 5;
+        CHECK(cudaMemcpyAsync(other, host, 256, cudaMemcpyHostToDevice, second));
+        fill_with<<<2, 32, 0, first>>>(other, 2);  // of pageable memory: the copy is over
+        CHECK(cudaMemcpyAsync(other, other + 32, 128, cudaMemcpyDeviceToDevice, how == 8 ? second : first));
+    }
+    CHECK(cudaDeviceSynchronize());
+    return 0;
+}
+
 // What two branches of a capture do to one array: 0 both write it, 1 they are joined between, 2 an event is missing, so
 // that the second is not captured.
 static int captured(int how) {

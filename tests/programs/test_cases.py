@@ -248,17 +248,45 @@ def test_launches_of_two_streams_race_unless_something_orders_them(
     if races:
         number = 2 if how != 5 else 3
         assert f"launch {number}, fill_with(int*, int)\nerror: stream-race: warp 0 writes 'cudaMalloc 1'" in told.err
-        assert "which launch 1, of another stream, writes: no event and no synchronisation orders the two" in told.err
+        first = "a copy of 256 bytes on the device" if how == 7 else "launch 1, fill_with(int*, int)"
+        does = "reads" if how == 7 else "writes"
+        assert f"which {first}, of another stream, {does}: no event and no synchronisation orders the two" in told.err
+        assert told.err.count("PTX line") == 1 + (how != 7), "the place of the other launch too"
 
 
-@pytest.mark.parametrize(("case", "hazards"), [("captured0", 1), ("nodes_beside", 2)])
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        (0, "a copy of 256 bytes on the device reads 'cudaMalloc 1' at byte 0, which launch 1, fill_with(int*, int), "),
+        (1, ""),  # an event
+        (2, "a copy of 256 bytes to the host reads 'cudaMalloc 1' at byte 0, which launch 1, fill_with(int*, int), "),
+        (3, ""),  # the host waits for the launch
+        (4, "cudaFreeAsync frees 'cudaMalloc 1' at byte 0, which launch 1, fill_with(int*, int), of another stream, "),
+        (5, ""),  # in the launch's own stream
+        (6, "warp 0 writes 'cudaMalloc 1' at byte 0, which a cudaMemset of 256 bytes, of another stream, writes"),
+        (7, ""),  # the host waits for the default stream
+        (
+            8,
+            "a copy of 128 bytes on the device reads 'cudaMalloc 2' at byte 128, which launch 2, fill_with(int*, int), ",
+        ),
+        (9, ""),  # in the launch's own stream
+    ],
+)
+def test_copies_of_other_streams_race_with_launches(how: int, found: str, cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, f"copied{how}")
+    assert found in told.err
+    assert told.code == bool(found)
+    assert told.err.count("error: stream-race") == told.err.count("error: ") == bool(found)
+
+
+@pytest.mark.parametrize(("case", "hazards"), [("captured0", 1), ("nodes_beside", 1)])
 def test_nodes_of_a_graph_that_no_edge_orders_race(cases: Path, emulate: Emulate, case: str, hazards: int) -> None:
     """Their clean twins, captured1 and nodes, are above. Of three launches the first has the finding."""
     told = emulate(cases, case)
     assert told.code == 1
     assert told.err.count("error: stream-race: ") == told.err.count("error: ") == hazards
     assert "launch 2, " in told.err
-    assert "which launch 1, of another stream, writes" in told.err
+    assert ", of another stream, writes" in told.err
 
 
 def test_what_a_capture_does_not_allow_ends_it(cases: Path, emulate: Emulate) -> None:
@@ -321,7 +349,7 @@ def test_the_report_as_json_is_alone_on_standard_output(cases: Path, emulate: Em
     report = json.loads("\n".join(told.out))
     assert report["passed"] is False
     assert [launch["kernel"] for launch in report["launches"]] == ["race(int*)"]
-    assert {found["finding"]["rule"] for found in report["findings"]} == {"race", "uninitialised-global"}
+    assert {found["finding"]["rule"] for found in report["findings"]} == {"lane-race", "race", "uninitialised-global"}
     assert report["program"] == {"code": 0, "signal": "", "cut": []}
 
 

@@ -18,9 +18,10 @@ struct Finding {
     std::string rule;
     Severity severity = Severity::error;
     std::string message;
-    i32 pc = -1;        // the access or instruction at fault, -1 when there is none
-    i32 other_pc = -1;  // the earlier conflicting access
-    u32 cta = 0;        // linear index in the grid
+    i32 pc = -1;           // the access or instruction at fault, -1 when there is none
+    i32 other_pc = -1;     // the earlier conflicting access
+    u32 other_launch = 0;  // the number of the launch that `other_pc` is of; 0: this one
+    u32 cta = 0;           // linear index in the grid
     i32 warp = -1;
     u64 count = 1;
     std::vector<std::pair<i32, std::string>> details;  // (pc, text): a line each, e.g. the waiting warps of a deadlock

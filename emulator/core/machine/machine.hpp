@@ -48,6 +48,14 @@ struct Launch {
     bool overlaps = false;      // others of other streams may be beside it
     u32 number = 0;             // of all launches: what `beside` of others names
     std::vector<u32> beside{};  // launches before it that nothing orders before it: they are of other streams
+    std::string name{};         // for reports of launches to come
+};
+
+// A host's access to global memory that works in the order of a stream: of a copy, a fill, or what frees memory.
+struct HostAccess {
+    u64 address, size;
+    bool write;
+    const char* verb;  // "writes", "reads", "frees"
 };
 
 // A cluster's place in the grid, from that of its first CTA.
@@ -120,6 +128,11 @@ struct Machine {
         const u32 number = in_flight_[launch - 1].number;
         return is_beside(number) ? number : 0;
     }
+    // Of those that are not known to be complete, how many there are, and what one is called.
+    u32 launches_in_flight() const { return static_cast<u32>(in_flight_.size()); }
+    const std::string& name_of_launch(u32 launch) const { return in_flight_[launch - 1].name; }
+    // A copy or the like, which is told apart as a launch is. Its findings are the launch's that has ended.
+    void work_for_host(const Launch& work, const std::vector<HostAccess>& accesses);
     // Launches that are complete before this one begins.
     const std::vector<u32>& complete_at_start() const { return at_start_; }
     // A CTA lets dependent launches begin, or waits for those that this one depends on.
@@ -137,6 +150,13 @@ struct Machine {
                 Severity severity = Severity::error);
     // Of what no warp does: the end of an asynchronous operation.
     void report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc);
+    // Of a conflict with a launch that launch_of has given, whose program is another.
+    struct Beside {
+        i32 pc, other_pc;
+        u32 launch;
+    };
+    void report_beside(const Warp& w, std::string rule, std::string message, const Beside& where,
+                       Severity severity = Severity::error);
     // For rules that released kernels break: an error under the strict profile, nothing under the lenient one.
     void report_strict(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1) {
         if (profile == Profile::strict) report(warp, std::move(rule), std::move(message), pc, other_pc);
@@ -146,6 +166,7 @@ private:
     void begin();
     void begin_beside();
     void begin_below();
+    void hold_against_launches(const HostAccess& access, const Accessor& who);
     // Whether the grid that runs is one that a kernel has launched.
     bool runs_below() const;
     void forget_launches();
@@ -158,6 +179,7 @@ private:
     struct InFlight {
         u16 last;
         u32 number;
+        std::string name;
         std::vector<u32> complete;
         std::vector<u32> below{};  // of the last grid of a launch: those of its grids that came before
     };
@@ -170,6 +192,8 @@ private:
     bool triggered_ = false, dependent_ = false, waited_ = false;
     bool triggered_late_ = false;  // by a CTA that knew then that what it depends on is complete
     u32 launched_ = 0;             // the number of this launch
+    std::string launched_name_;
+    Launch host_work_;
 
     u16 number_ = 0;
     u32 next_grid_ = 0;                           // of the tree

@@ -30,6 +30,20 @@ void Machine::report(const Cta& cta, std::string rule, std::string message, i32 
     tell(std::move(f));
 }
 
+void Machine::report_beside(const Warp& w, std::string rule, std::string message, const Beside& where,
+                            Severity severity) {
+    Finding f;
+    f.rule = std::move(rule);
+    f.severity = severity;
+    f.message = std::move(message);
+    f.pc = where.pc;
+    f.other_pc = where.other_pc;
+    f.other_launch = in_flight_[where.launch - 1].number;
+    f.cta = w.cta->linear;
+    f.warp = static_cast<i32>(w.index);
+    tell(std::move(f));
+}
+
 void Machine::tell(Finding f) {
     if (Observer* const o = Observer::of(*this)) o->found(f);
     Findings& told = findings ? *findings : launch_findings;

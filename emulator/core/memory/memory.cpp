@@ -85,6 +85,11 @@ Allocation* GlobalMemory::find(u64 address, u64 size) {
     return it->second.holds(address, size) ? &it->second : nullptr;
 }
 
+const Allocation* GlobalMemory::holder(u64 address) const {
+    auto it = allocations_.upper_bound(address);
+    return it != allocations_.begin() && std::prev(it)->second.holds(address, 1) ? &std::prev(it)->second : nullptr;
+}
+
 std::string GlobalMemory::describe(u64 address) const {
     auto it = allocations_.upper_bound(address);
     if (it == allocations_.begin()) return "below every allocation";

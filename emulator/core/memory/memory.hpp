@@ -78,6 +78,8 @@ public:
     Allocation* find(u64 address, u64 size);
     // What lies nearest to an address that no allocation holds, for a message.
     std::string describe(u64 address) const;
+    // The allocation that holds a byte, or null.
+    const Allocation* holder(u64 address) const;
     u32 indices() const { return indices_; }
     std::map<u64, Allocation>& allocations() { return allocations_; }
 

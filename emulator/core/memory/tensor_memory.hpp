@@ -51,11 +51,12 @@ struct Tmem {
     struct alignas(4 * kLineWords) Line {
         u32 words[kLineWords];
     };
-    std::vector<Line> lines;                       // empty before the first allocation
-    std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
-    std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
-    std::array<i32, kColumns / kGranule> freed{};  // pc of the dealloc + 1, 0 if it never was given back since
-    u32 used = 0;                                  // granules that have been allocated, a bit each
+    std::vector<Line> lines;                          // empty before the first allocation
+    std::array<i32, kColumns / kGranule> owner{};     // pc of the alloc + 1, 0 when free
+    std::array<u16, kColumns / kGranule> block{};     // first granule of the allocation
+    std::array<i32, kColumns / kGranule> freed{};     // pc of the dealloc + 1, 0 if it never was given back since
+    std::array<Access, kColumns / kGranule> taken{};  // when and by whom, of those that are allocated
+    u32 used = 0;                                     // granules that have been allocated, a bit each
     TmemShadow shadow;
     bool relinquished = false;
     bool gave_back = false;  // some columns, at some time

@@ -103,6 +103,7 @@ Message::~Message() = default;
 void Message::join(const Message& m) {
     fences.join(m.fences);
     if (m.cluster == kNoCluster) return;
+    if (m.beyond) join_shared(beyond, m.beyond);
     if (cluster == kNoCluster) cluster = m.cluster;
     foreign.join(m.foreign);
     if (cluster != m.cluster) {
@@ -126,6 +127,7 @@ void Message::restrict_to_shared() {
 
 void Message::clear() {
     fences = {};
+    beyond.reset();
     cluster = kNoCluster;
     foreign.clear();
     generic.clear();
@@ -145,6 +147,18 @@ void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<con
     Message both = *mine;
     both.join(*theirs);
     mine = std::make_shared<const Message>(std::move(both));
+}
+
+void join_shared(std::shared_ptr<const VectorClock>& mine, const std::shared_ptr<const VectorClock>& theirs) {
+    if (!theirs || mine == theirs) return;
+    if (!mine) {
+        mine = theirs;
+        return;
+    }
+    if (mine->covers(*theirs)) return;
+    auto both = std::make_shared<VectorClock>(*mine);
+    both->join(*theirs);
+    mine = std::move(both);
 }
 
 void FenceOrder::join(const FenceOrder& other) {
@@ -182,8 +196,8 @@ void WarpClocks::order_in_turn(u32 lanes, u32 released) {
     const LanesMet met{released, lanes, true};
     for (std::size_t n = 0, views = lane_views.size(); n < views; ++n) {
         if (!(lane_views[n].lanes & lanes)) continue;
-        const VectorClock known = lane_views[n].known;
-        learn(known, met.behind(lane_views[n].lanes));
+        const LaneView view = lane_views[n];
+        learn(view.known, view.foreign, met.behind(view.lanes));
     }
     keep(met);
 }
@@ -200,9 +214,20 @@ void WarpClocks::keep(const LanesMet& met) {
 void WarpClocks::restrict_to(VectorClock& known, u32 lanes) const {
     if (!by_lane || lanes == kAllLanes) return;
     u32 to = known.get(self);
+    // Epochs without an access of others are left whole: of those, all that the lanes did is theirs.
     const auto leave = [&](u32 from) {
-        const auto foreign = [&](const Accessed& a) { return a.clock > from && a.clock <= to && (a.lanes & ~lanes); };
-        if (std::any_of(accessed.begin(), accessed.end(), foreign)) known.restrict_to({self, from, to, lanes});
+        u32 begin = from, end = 0;
+        for (const Accessed& a : accessed) {
+            if (a.clock <= from || a.clock > to) continue;
+            if (a.lanes & ~lanes) {
+                end = a.clock;
+                continue;
+            }
+            if (end) known.restrict_to({self, begin, end, lanes});
+            begin = a.clock;
+            end = 0;
+        }
+        if (end) known.restrict_to({self, begin, end, lanes});
         to = std::min(to, from);
     };
     for (auto met = lanes_met.rbegin(); met != lanes_met.rend(); ++met) {
@@ -217,22 +242,45 @@ void WarpClocks::restrict_to(Message& m, u32 lanes) const {
 }
 
 void WarpClocks::share_views(u32 lanes) {
-    VectorClock all;
-    for (const LaneView& v : lane_views)
-        if (v.lanes & lanes) all.join(v.known);
-    if (!lane_views.empty()) lane_views.push_back({lanes, std::move(all)});
+    LaneView all{lanes, {}, {}};
+    for (const LaneView& v : lane_views) {
+        if (!(v.lanes & lanes)) continue;
+        all.known.join(v.known);
+        all.foreign.join(v.foreign);
+    }
+    if (!lane_views.empty()) lane_views.push_back(std::move(all));
 }
 
-void WarpClocks::learn(const VectorClock& known, u32 lanes) {
+void WarpClocks::learn(const VectorClock& known, const ForeignClocks& foreign_known, u32 lanes) {
     if (!by_lane || (lanes == kAllLanes && lane_views.empty())) return;
     if (lanes == kAllLanes) {
         common.join(known);
+        common_foreign.join(foreign_known);
         return;
     }
-    if (lane_views.empty()) common = generic;
-    for (LaneView& v : lane_views)
-        if (v.lanes == lanes) return v.known.join(known);
-    lane_views.push_back({lanes, known});
+    if (lane_views.empty()) {
+        common = generic;
+        common_foreign = foreign;
+    }
+    for (LaneView& v : lane_views) {
+        if (v.lanes != lanes) continue;
+        v.known.join(known);
+        v.foreign.join(foreign_known);
+        return;
+    }
+    lane_views.push_back({lanes, known, foreign_known});
+}
+
+bool WarpClocks::lanes_know(u32 from, AgentId a, u32 clock, u32 lanes) const {
+    const auto has = [&](const ForeignClocks& known) {
+        const ForeignClocks::View* const view = known.find(from);
+        return view && view->generic.get(a) >= clock;
+    };
+    if (lane_views.empty() || has(common_foreign)) return true;
+    u32 told = 0;
+    for (const LaneView& v : lane_views)
+        if (has(v.foreign)) told |= v.lanes;
+    return told == 0 || !(lanes & ~told);
 }
 
 bool WarpClocks::lanes_know(AgentId a, u32 clock, u32 lanes) const {
@@ -304,6 +352,12 @@ void WarpClocks::release_tc(Message& m) const {
     m.cluster = cluster;
 }
 
+void WarpClocks::leave_out(const Message& m) {
+    if (m.cluster != cluster) return;
+    join_shared(beyond, std::make_shared<const VectorClock>(m.generic));
+    join_shared(beyond, m.beyond);
+}
+
 void WarpClocks::acquire_tc(const Message& m) {
     if (m.cluster != cluster) return;
     acquired.join(m.tc);
@@ -335,6 +389,7 @@ void WarpClocks::release(Message& m, u32 lanes) {
     m.foreign = foreign;
     m.shared_only = shared_only;
     m.fences = fences;
+    m.beyond = beyond;
     restrict_to(m, lanes);
     lanes_released = epoch();
     tick();
@@ -355,19 +410,28 @@ void WarpClocks::release_to(Message& m, u32 lanes) {
     m.async_global.join(async_global);
     m.shared_only.join(shared_only);
     m.fences.join(fences);
+    if (beyond) join_shared(m.beyond, beyond);
     lanes_released = epoch();
     tick();
+}
+
+void WarpClocks::learn_by_lane(const Message& m, u32 lanes) {
+    ForeignClocks others = m.foreign;
+    const bool own = m.cluster == cluster;
+    if (!own && m.cluster != kNoCluster) others.join(m.cluster, m.generic, m.async_global);
+    learn(own ? m.generic : VectorClock{}, others, lanes);
 }
 
 void WarpClocks::acquire(const Message& m, u32 lanes) {
     lanes_ordered = std::max(lanes_ordered, lanes_released);
     fences.join(m.fences);
+    if (by_lane) learn_by_lane(m, lanes);
     for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
     if (m.cluster != cluster) {
         if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
         return;
     }
-    learn(m.generic, lanes);
+    if (m.beyond) join_shared(beyond, m.beyond);
     generic.join(m.generic);
     async.join(m.async);
     async_global.join(m.async_global);

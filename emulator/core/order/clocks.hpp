@@ -165,6 +165,7 @@ struct Message {
     ForeignClocks foreign;
     VectorClock shared_only;  // known of shared memory, by a fence restricted to it, and not of global memory
     FenceOrder fences;
+    std::shared_ptr<const VectorClock> beyond;  // what would be known, were scopes wider; mostly null
 
     // These are in clocks.cpp, for to copy and to destroy nine clocks is much code in every file that does it.
     Message() = default;
@@ -180,6 +181,7 @@ struct Message {
 };
 
 void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<const Message>& theirs);
+void join_shared(std::shared_ptr<const VectorClock>& mine, const std::shared_ptr<const VectorClock>& theirs);
 
 // The clocks of one warp.
 struct WarpClocks {
@@ -194,6 +196,7 @@ struct WarpClocks {
     VectorClock fenced;                       // `generic` at the last fence::after_thread_sync: what an MMA may rely on
     VectorClock shared_only;                  // beyond `generic`, as in a message; mostly empty
     FenceOrder fences;
+    std::shared_ptr<const VectorClock> beyond;  // as in a message
     u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
     // Of the warp's own epochs: those up to its last release, and those whose accesses all lanes are known to be
     // behind.
@@ -218,9 +221,11 @@ struct WarpClocks {
     struct LaneView {
         u32 lanes;
         VectorClock known;
+        ForeignClocks foreign;
     };
-    std::vector<LaneView> lane_views;     // what only some lanes have acquired; `generic` has it too
+    std::vector<LaneView> lane_views;     // what only some lanes have acquired; `generic` and `foreign` have it too
     VectorClock common;                   // where there are such: of `generic`, what all lanes know
+    ForeignClocks common_foreign;         // and of `foreign`
     std::array<u32, 32> mma_issued_by{};  // by lane: the last of its tensor-core operations
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
@@ -265,10 +270,12 @@ struct WarpClocks {
     void keep(const LanesMet& met);
     // What any of these lanes has acquired they all know.
     void share_views(u32 lanes);
-    // Before `generic` joins it.
-    void learn(const VectorClock& known, u32 lanes);
-    // Whether what `generic` has of an agent has come to these lanes.
+    void learn_by_lane(const Message& m, u32 lanes);
+    // Before `generic` and `foreign` join it.
+    void learn(const VectorClock& known, const ForeignClocks& foreign_known, u32 lanes);
+    // Whether what `generic` has of an agent has come to these lanes; and `foreign` of one of another cluster.
     bool lanes_know(AgentId a, u32 clock, u32 lanes) const;
+    bool lanes_know(u32 from, AgentId a, u32 clock, u32 lanes) const;
     u32 issue_mma(u32 lane) {
         mma_issued_by[lane] = ++mma_issued;
         return mma_issued;
@@ -286,6 +293,8 @@ struct WarpClocks {
     // ISA 9.7.16.6.3).
     void release_tc(Message& m) const;
     void acquire_tc(const Message& m);
+    // Of an arrival or a wait whose scope leaves the other thread out: what it does not hand on.
+    void leave_out(const Message& m);
     void acquire(const Message& m, u32 lanes = kAllLanes);
     // By a fence that orders shared memory alone.
     void acquire_shared(const Message& m);

@@ -24,7 +24,7 @@ struct WarpFences {
     std::vector<WarpClocks::LanesMet> in_turn;  // lanes that the next acquiring fence orders, the last few of them
     struct Poll {
         i32 pc = -1;
-        u64 value = 0;
+        u64 value = 0, address = 0;
     };
     std::array<Poll, 8> polls;  // the last strong reads and what they gave: the same again is a failed poll
     u32 next_poll = 0;

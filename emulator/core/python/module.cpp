@@ -5,6 +5,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
@@ -106,6 +107,7 @@ nb::list findings_of(const Machine& m) {
         d["message"] = f.message;
         d["pc"] = f.pc;
         d["other_pc"] = f.other_pc;
+        d["other_launch"] = f.other_launch;
         d["cta"] = f.cta;
         d["warp"] = f.warp;
         d["count"] = f.count;
@@ -117,13 +119,27 @@ nb::list findings_of(const Machine& m) {
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
              std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
-             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps) {
+             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps, std::string name) {
     Launch launch{grid,         block,       cluster,  dynamic_shared, records<u8>(params), workspace,
-                  programmatic, first_plane, overlaps, number,         std::move(beside)};
+                  programmatic, first_plane, overlaps, number,         std::move(beside),   std::move(name)};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
     }
+    return findings_of(m);
+}
+
+// What a host's work accesses: addresses, sizes, whether it writes, and the verb of it.
+nb::list work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::string name,
+                       const std::vector<std::tuple<u64, u64, bool, std::string>>& accesses) {
+    Launch work;
+    work.overlaps = true;
+    work.number = number;
+    work.beside = std::move(beside);
+    work.name = std::move(name);
+    std::vector<HostAccess> all;
+    for (const auto& [address, size, write, verb] : accesses) all.push_back({address, size, write, verb.c_str()});
+    m.work_for_host(work, all);
     return findings_of(m);
 }
 
@@ -471,6 +487,7 @@ NB_MODULE(_core, module) {
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;
 
+    module.def("readable", &readable);
     module.def("host_has_tiles", &host_has_tiles);
     module.def("allow_host_tiles", &allow_host_tiles);
 
@@ -530,7 +547,9 @@ NB_MODULE(_core, module) {
         .def_prop_ro("printed", &printed_by)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
-             nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"))
+             nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"), nb::arg("name"))
+        .def("work_for_host", &work_for_host, nb::arg("number"), nb::arg("beside"), nb::arg("name"),
+             nb::arg("accesses"))
         .def("next_grid", &Machine::next_grid)
         .def("run_next", &run_next, nb::arg("program"))
         .def_prop_ro("running_grid", &running_grid)

@@ -45,6 +45,16 @@ void lay(Request& request, const Side& side, const Box& box) {
 
 }  // namespace
 
+Reply ask_in_order(Process& p, Request request) {
+    const std::vector<std::uint64_t> beside = p.order.begin(p.working);
+    request.integer(p.order.several()).integer(beside.size());
+    for (const std::uint64_t name : beside) request.integer(name);
+    Reply reply = p.ask(std::move(request));
+    if (reply.status) return reply;
+    if (const std::uint64_t name = reply.integer()) p.order.launched(p.working, name);
+    return reply;
+}
+
 Status copy(Process& p, const Side& to_given, const Side& from_given, const Box& box, int kind) {
     if (box.width == 0 || box.height == 0 || box.depth == 0) return kSuccess;
     if (const Status wrong = wrong_kind(p, to_given.base, from_given.base, kind)) return wrong;
@@ -56,7 +66,7 @@ Status copy(Process& p, const Side& to_given, const Side& from_given, const Box&
         Request request("copy");
         lay(request, to, box);
         request.integer(reinterpret_cast<Address>(from.base)).integer(from.pitch).integer(from.slice);
-        return p.ask(std::move(request)).status;
+        return ask_in_order(p, std::move(request)).status;
     }
     if (to_device) {
         Request request("write");
@@ -67,12 +77,12 @@ Status copy(Process& p, const Side& to_given, const Side& from_given, const Box&
             const char* r = row(from, y, z);
             packed.insert(packed.end(), r, r + box.width);
         });
-        return p.ask(std::move(request.bytes(packed.data(), packed.size()))).status;
+        return ask_in_order(p, std::move(request.bytes(packed.data(), packed.size()))).status;
     }
     if (from_device) {
         Request request("read");
         lay(request, from, box);
-        Reply reply = p.ask(std::move(request));
+        Reply reply = ask_in_order(p, std::move(request));
         if (reply.status) return reply.status;
         const auto bytes = reply.bytes();
         const char* next = bytes.data();
@@ -94,7 +104,7 @@ Status fill(Process& p, const Side& to_given, const Box& box, unsigned value, un
     if (is_device_only(p, to.base)) {
         Request request("fill");
         lay(request, to, box);
-        return p.ask(std::move(request.bytes(&value, width))).status;
+        return ask_in_order(p, std::move(request.bytes(&value, width))).status;
     }
     each_row(box, [&](std::size_t y, std::size_t z) {
         for (std::size_t at = 0; at < box.width; at += width) std::memcpy(row(to, y, z) + at, &value, width);

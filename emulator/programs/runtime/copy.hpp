@@ -17,6 +17,7 @@ struct Box {
 
 enum CopyKind { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kByAddress };
 
+// In the stream that the call works in.
 Status copy(Process& p, const Side& to, const Side& from, const Box& box, int kind);
 // `value` of 1, 2 or 4 bytes, over and over; the box's width is in bytes.
 Status fill(Process& p, const Side& to, const Box& box, unsigned value, unsigned width = 1);

@@ -23,6 +23,7 @@ FMHA_EXPORT Status cudaMalloc(void**, std::size_t);
 FMHA_EXPORT Status cudaMallocAsync(void**, std::size_t, void*);
 FMHA_EXPORT Status cudaMallocFromPoolAsync(void**, std::size_t, void*, void*);
 FMHA_EXPORT Status cudaFreeAsync(void*, void*);
+FMHA_EXPORT Status cudaMemcpy(void*, const void*, std::size_t, int);
 FMHA_EXPORT Status cudaMemcpyAsync(void*, const void*, std::size_t, int, void*);
 FMHA_EXPORT Status cudaMallocManaged(void**, std::size_t, unsigned);
 FMHA_EXPORT Status cudaHostAlloc(void**, std::size_t, unsigned);
@@ -144,16 +145,14 @@ Status start(void* function, const Shape& shape, void** arguments, void** extra)
 
 void* pointer(Address a) { return reinterpret_cast<void*>(a); }
 
-Status flat(void* to, const void* from, std::size_t n, int kind) {
-    return on_device([&](Process& p) { return copy(p, {to, n, n}, {const_cast<void*>(from), n, n}, {n}, kind); });
-}
+Status flat(void* to, const void* from, std::size_t n, int kind) { return cudaMemcpy(to, from, n, kind); }
 
-Status repeat(Address to, std::size_t n, unsigned value, unsigned width) {
-    return on_device([&](Process& p) { return fill(p, {pointer(to), n * width, 0}, {n * width}, value, width); });
+Status repeat(Address to, std::size_t n, unsigned value, unsigned width, void* s = nullptr) {
+    return on_stream(s, [&](Process& p) { return fill(p, {pointer(to), n * width, 0}, {n * width}, value, width); });
 }
 
 Status repeat_in(void* s, Address to, std::size_t n, unsigned value, unsigned width) {
-    return in_stream(s, NodeKind::fill, [=](void*) { return repeat(to, n, value, width); });
+    return in_stream(s, NodeKind::fill, [=](void* at) { return repeat(to, n, value, width, at); });
 }
 
 Status symbol(const char* name, void** out, int* found) {

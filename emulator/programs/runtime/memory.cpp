@@ -16,14 +16,16 @@ Status give(Process& p, void** out, std::size_t size, Kind kind) {
     return status;
 }
 
-Status take_back(Process& p, void* pointer, bool host) {
+Status take_back(Process& p, void* pointer, bool host, bool in_stream = false) {
     if (!pointer) return kSuccess;
     const auto* found = p.holder(pointer);
     if (!found || found->first != reinterpret_cast<Address>(pointer)) return kInvalidValue;
     if (host != (found->second.kind == Kind::host) || found->second.kind == Kind::registered) return kInvalidValue;
     freed_from_pools(found->first);
-    return p.release(found->first);
+    return p.release(found->first, in_stream);
 }
+
+bool within_device(const void* to, const void* from) { return is_device_address(to) && is_device_address(from); }
 
 Status flat(Process& p, void* to, const void* from, std::size_t n, int kind) {
     return copy(p, {to, n, n}, {const_cast<void*>(from), n, n}, {n}, kind);
@@ -133,8 +135,8 @@ FMHA_EXPORT Status cudaFree(void* pointer) {
 }
 
 FMHA_EXPORT Status cudaFreeAsync(void* pointer, void* s) {
-    const Status refused = uncaptured(s, "cudaFreeAsync");
-    return refused ? refused : cudaFree(pointer);
+    if (const Status refused = uncaptured(s, "cudaFreeAsync")) return refused;
+    return on_stream(s, [&](Process& p) { return take_back(p, pointer, false, true); });
 }
 
 FMHA_EXPORT Status cudaFreeHost(void* pointer) {
@@ -220,14 +222,15 @@ FMHA_EXPORT Status cudaStreamAttachMemAsync(void*, void*, std::size_t, unsigned)
 // Copies
 
 FMHA_EXPORT Status cudaMemcpy(void* to, const void* from, std::size_t n, int kind) {
-    return on_device([&](Process& p) { return flat(p, to, from, n, kind); });
+    return on_default_stream(!within_device(to, from), [&](Process& p) { return flat(p, to, from, n, kind); });
 }
 
 FMHA_EXPORT Status cudaMemcpyAsync(void* to, const void* from, std::size_t n, int kind, void* s) {
     return in_stream(s, NodeKind::copy, [=](void* at) {
         return on_stream(at, [&](Process& p) {
+            const Status status = flat(p, to, from, n, kind);
             wait_for_pageable(p, to, from, at);
-            return flat(p, to, from, n, kind);
+            return status;
         });
     });
 }
@@ -253,8 +256,10 @@ FMHA_EXPORT Status cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void*
     return in_stream(s, NodeKind::copy, [=](void* at) {
         return on_stream(at, [&](Process& p) {
             if (width > to_pitch || width > from_pitch) return Status{kInvalidValue};
+            const Side source{const_cast<void*>(from), from_pitch, 0};
+            const Status status = copy(p, {to, to_pitch, 0}, source, {width, height}, kind);
             wait_for_pageable(p, to, from, at);
-            return copy(p, {to, to_pitch, 0}, {const_cast<void*>(from), from_pitch, 0}, {width, height}, kind);
+            return status;
         });
     });
 }

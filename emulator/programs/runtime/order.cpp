@@ -27,14 +27,14 @@ std::vector<std::uint64_t> StreamOrder::begin(Stream s) {
     Position known = before(s);
     std::vector<std::uint64_t> beside;
     for (const Launch& l : running_)
-        if (l.number > known[l.stream]) beside.push_back(l.number);
+        if (l.number > known[l.stream]) beside.push_back(l.name);
     row(s).known = std::move(known);
     return beside;
 }
 
-void StreamOrder::launched(Stream s, std::uint64_t number) {
-    row(s).known[s.id] = number;
-    running_.push_back({s.id, number});
+void StreamOrder::launched(Stream s, std::uint64_t name) {
+    row(s).known[s.id] = ++number_;
+    running_.push_back({s.id, number_, name});
 }
 
 void StreamOrder::record(const void* event, Stream s) { events_[event] = before(s); }

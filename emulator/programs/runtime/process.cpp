@@ -135,8 +135,16 @@ Status Process::resolve(Variable& v) {
     if (!v.pointer) return kSuccess;
     if (!map_pages(v.address, v.size)) return kMemoryAllocation;
     char* const host = reinterpret_cast<char*>(v.address);
-    Reply initial =
-        ask(Request("read").integer(v.address).integer(v.size).integer(0).integer(v.size).integer(1).integer(1));
+    Reply initial = ask(Request("read")
+                            .integer(v.address)
+                            .integer(v.size)
+                            .integer(0)
+                            .integer(v.size)
+                            .integer(1)
+                            .integer(1)
+                            .integer(0)
+                            .integer(0));
+    initial.integer();  // of work that other streams may be beside: there is none
     const auto bytes = initial.bytes();
     std::copy(bytes.begin(), bytes.end(), host);
     ask(Request("share").integer(v.address).integer(v.size));
@@ -211,11 +219,14 @@ Status Process::allocate(std::size_t size, Kind kind, Address& address, char* ho
     return kSuccess;
 }
 
-Status Process::release(Address address) {
+Status Process::release(Address address, bool in_stream) {
     auto it = allocations.find(address);
     if (it == allocations.end()) return kInvalidValue;
     allocations.erase(it);
-    return ask(Request("free").integer(address)).status;
+    Request request("free");
+    request.integer(address);
+    if (!in_stream) return ask(std::move(request.integer(0).integer(0))).status;
+    return ask_in_order(*this, std::move(request)).status;
 }
 
 void Process::forget_all() {

@@ -77,6 +77,7 @@ public:
     std::unordered_map<const void*, Variable> variables;
     std::set<Module*> modules;
     StreamOrder order;
+    StreamOrder::Stream working{StreamOrder::kLegacy, true};  // what the call in progress puts its work into
     Captures captures;
     std::set<const void*> graphs;  // their addresses are handles
 
@@ -107,7 +108,8 @@ public:
     // The allocation that an address is in: of the device's addresses or, of host memory, of the program's.
     std::pair<const Address, Allocation>* holder(const void* pointer);
     Status allocate(std::size_t size, Kind kind, Address& address, char* host = nullptr);
-    Status release(Address address);
+    // In the order of the stream that the call works in, or once nothing runs any longer.
+    Status release(Address address, bool in_stream = false);
     void forget_all();  // cudaDeviceReset
     // What the program has written to memory that it shares with kernels, and what a kernel has.
     void send_shared(Request& request);
@@ -151,8 +153,13 @@ Status on_device(F f) {
     if (const Status forbidden = p.captures.host_waits()) return noted(forbidden);
     const Status standing = p.settle();
     p.order.host_waits();
+    p.working = {StreamOrder::kLegacy, true};
     return noted(standing ? standing : f(p));
 }
+
+// A request for work in the stream of the call: what may run beside it is told behind the fields that are there, and
+// the reply begins with the work's name.
+Reply ask_in_order(Process& p, Request request);
 
 // What a handle stands for; the default streams, and handles that are none, are the legacy one.
 StreamOrder::Stream stream_of(const void* handle);
@@ -164,8 +171,21 @@ Status on_stream(const void* stream, F f) {
     std::lock_guard lock(p.mutex);
     if (const Status forbidden = p.captures.works(stream)) return noted(forbidden);
     const Status standing = p.settle();
-    p.order.begin(stream_of(stream));
+    p.working = stream_of(stream);
+    p.order.begin(p.working);
     return noted(standing ? standing : f(p));
+}
+
+// Of one that works in the legacy default stream, beside streams that do not block, and for whose end the host waits:
+// not of one from the device's memory to the device's (CUDA runtime API, API synchronization behavior).
+template <class F>
+Status on_default_stream(bool host_waits, F f) {
+    return on_stream(nullptr, [&](Process& p) {
+        if (const Status forbidden = p.captures.host_waits()) return forbidden;
+        const Status status = f(p);
+        if (host_waits) p.order.host_waits(p.working);
+        return status;
+    });
 }
 
 // Of one that does not wait for launches.

@@ -28,10 +28,11 @@ bool is_default(const void* s) { return reinterpret_cast<std::uintptr_t>(s) <= 2
 bool is_live(const void* handle) { return is_default(handle) || live.contains(handle); }
 
 Status create(void** out, unsigned flags, int priority) {
-    return with_device([&](Process&) {
+    return with_device([&](Process& p) {
         if (!out) return Status{kInvalidValue};
         *out = new Stream{flags, priority, made++};
         live.insert(*out);
+        p.order.expect_several();
         return Status{kSuccess};
     });
 }

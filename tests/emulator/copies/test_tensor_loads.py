@@ -46,6 +46,34 @@ def test_swizzles(mode: str, width: int) -> None:
     np.testing.assert_array_equal(got, swizzle_bytes(cut(data, (3, 4), (32, width)), mode))
 
 
+@pytest.mark.parametrize(
+    ("mode", "rows", "offset", "told"),
+    [
+        ("128B", 16, 128, True),
+        ("128B", 16, 1024, False),
+        ("128B", 4, 512, False),  # a part of the pattern: a tile is loaded in pieces
+        ("64B", 16, 512, False),
+        ("64B", 16, 384, True),
+        ("128B_atom_64B", 16, 256, False),
+        ("none", 16, 128, False),
+    ],
+)
+def test_a_swizzled_box_within_its_pattern_is_a_warning(mode: str, rows: int, offset: int, told: bool) -> None:
+    width = 16 if mode == "64B" else 32
+    body = f"""
+    {init_barriers()}
+    mov.u32 %r9, bar; mov.u32 %r8, tile; add.u32 %r8, %r8, {offset};
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {4 * width * rows};
+    cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r8], [%map, {{0, 0}}], [%r9];
+    {wait()}
+    """
+    arrays = {"data": np.arange(16 * 32, dtype=np.uint32).reshape(16, 32)}
+    maps = {"map": tiled("data", (16, 32), (rows, width), swizzle=mode)}
+    for profile in ("strict", "lenient"):
+        report = run(body, arrays, maps, block=1, profile=profile).report
+        assert [(f.rule, f.severity) for f in report.findings] == [("swizzle-base", "warning")] * told
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 0x7FF7), ("bf16", 0x7FF7), ("f32", 0x7FF77FF7)])
 def test_nan_fill(dtype: str, bits: int) -> None:
     """What an H200 fills with (results/probes-h200.json): the driver says only that it is a NaN."""

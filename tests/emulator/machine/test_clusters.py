@@ -180,6 +180,9 @@ def test_lanes_of_a_warp_may_arrive_at_different_instructions() -> None:
     assert (done.arrays["out"] == 7).all()
 
 
+_AT_CTA = "parity.acquire.cta."  # a wait with that scope
+
+
 def test_remote_arrivals_carry_their_releases() -> None:
     """CTA 1 fills CTA 0's tile and arrives on its mbarrier; CTA 0 waits and reads."""
 
@@ -202,6 +205,16 @@ def test_remote_arrivals_carry_their_releases() -> None:
     np.testing.assert_array_equal(done.arrays["out"][:32], np.arange(32) + 5)
     relaxed = "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r8];"
     assert run(body(relaxed), {"out": words(64)}, grid=2, cluster=2).rules == {"race"}
+    for narrow in (body(arrive.replace("release.cluster", "release.cta")), body(arrive).replace("parity.", _AT_CTA)):
+        report = run(narrow, {"out": words(64)}, grid=2, cluster=2).report
+        assert {f.rule for f in report.findings} == {"scope-too-narrow"}
+        assert run(narrow, {"out": words(64)}, grid=2, cluster=2, profile="lenient").rules == set()
+    # A fence of the cluster's scope behind the wait acquires what the wait has left out; one before the arrival
+    # releases.
+    fenced = body("fence.acq_rel.cluster;" + arrive.replace("release.cluster", "release.cta"))
+    assert run(fenced, {"out": words(64)}, grid=2, cluster=2).rules == set()
+    fenced = body(arrive).replace("parity.", _AT_CTA).replace("ld.shared", "fence.acq_rel.cluster; ld.shared")
+    assert run(fenced, {"out": words(64)}, grid=2, cluster=2).rules == set()
     # The reader's wait orders the writer's accesses before its exit; nothing else is accessed.
     assert run(body(arrive, ""), {"out": words(64)}, grid=2, cluster=2).rules == set()
 

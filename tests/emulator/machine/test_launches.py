@@ -197,7 +197,9 @@ _STORE, _LOAD = "st.global.b32 [%at], %t;", "ld.global.b32 %r1, [%at]; @%p0 st.s
         (("", _STORE, _LOAD), [[], [1], [2]], [set(), set(), {"stream-race"}]),
         (("", _STORE, _LOAD), [[], [1], [1]], [set(), set(), set()]),
         (("", _STORE, _LOAD), [[], [1], None], [set(), set(), set()]),
-        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), set()]),
+        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), {"stream-counter"}]),
+        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], []], [set(), set()]),
+        (("red.global.add.u32 [%at], 1;",) * 2, [[], [1]], [set(), set()]),
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
@@ -212,6 +214,49 @@ def test_launches_of_several_streams(
         for body, others in zip(bodies, beside, strict=True)
     ]
     assert got == found
+
+
+def test_a_count_that_two_streams_share_is_a_warning_leniently() -> None:
+    device = Device(profile="lenient")
+    out = device.alloc(256, "out", zeroed=True)
+    body = "atom.global.add.u32 %r1, [%out], 1;"
+    assert not launch(device, out.address, body, beside=[])
+    report = device.launch(load_ptx(_MODULE.format(body=body)), "k", 1, 64, [out.address], beside=[1])
+    (finding,) = report.findings
+    assert (finding.rule, finding.severity, report.ok) == ("stream-counter", "warning", True)
+    assert "to which launch 1, k, of another stream, adds as well" in finding.message
+
+
+def test_a_launch_is_named_that_another_does_not_wait_for() -> None:
+    """Three in a row: the second triggers and does not wait, so the third's wait covers the second alone."""
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert not launch(device, out.address, _TRIGGER + _STORE)
+    assert not launch(device, out.address, _TRIGGER, programmatic=True)
+    module = load_ptx(_MODULE.format(body=_WAIT + _LOAD))
+    (finding,) = device.launch(module, "k", 1, 64, [out.address], programmatic=True).findings
+    assert finding.rule == "launch-race"
+    assert "which launch 1, k, that may still be running, writes: this kernel waits for launch 2, k" in finding.message
+    assert finding.other is not None
+    assert "st.global.b32" in finding.other.ptx_text
+    assert "belongs into the kernel in between" in finding.remedy
+
+
+def test_what_the_host_does_in_a_stream_is_held_against_launches() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert not launch(device, out.address, _STORE, beside=[])
+    number, found = device.host_work("a copy", [(out.address, 256, False, "reads")], [])
+    assert not found
+    number, found = device.host_work("a copy", [(out.address, 256, False, "reads")], [1])
+    assert not found, "the first copy was ordered behind the launch, and what is over is forgotten"
+    assert not launch(device, out.address, _STORE, beside=[])
+    number, (race,) = device.host_work("a copy", [(out.address, 256, False, "reads")], [2])
+    assert race.rule == "stream-race"
+    assert race.message.startswith("a copy reads 'out' at byte 0, which launch 2, k, of another stream, writes")
+    assert race.other is not None
+    assert launch(device, out.address, _STORE, beside=[number]) == {"stream-race"}
+    assert launch(device, out.address, _LOAD, beside=[number]) == {"stream-race"}
 
 
 def test_a_dependent_launch_may_be_beside_others() -> None:

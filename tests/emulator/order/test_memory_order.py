@@ -227,7 +227,7 @@ def test_an_observation_reaches_whom_the_reader_synchronises_with(barrier: str, 
     assert run(by_cta(f"@!%leader bra END; {SETS['red']}", see), OUT, grid=2, block=64).rules == found
 
 
-@pytest.mark.parametrize("again", ["", "ld.global.u32 %r3, [%out]; bar.sync 0; "])
+@pytest.mark.parametrize("again", ["bar.warp.sync -1; ", "ld.global.u32 %r3, [%out]; bar.sync 0; "])
 def test_a_weak_read_does_not_undo_an_observation(again: str) -> None:
     see = POLL.replace("@!%leader bra END; ", "").format(SEES["acquire"]) + again + "@%leader st.global.u32 [%out], 5;"
     run(by_cta(f"@!%leader bra END; {SETS['store']}", see), OUT, grid=2).clean()

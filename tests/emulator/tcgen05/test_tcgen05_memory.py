@@ -256,8 +256,10 @@ def test_a_blocked_alloc_is_a_deadlock_that_says_so():
     assert "tensor memory that is still allocated" in str(report.findings[0])
 
 
-PAIR = """
-    setp.ne.u32 %p0, %r3, {late};
+MEET = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+PAIR = f"""
+    {MEET}
+    setp.ne.u32 %p0, %r3, {{late}};
     @%p0 bra GO;
     mov.u32 %r5, 0;
 DELAY:
@@ -266,14 +268,15 @@ DELAY:
     @%p1 bra DELAY;
 GO:
     tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [where], 128;
-    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [where+4], {columns};
+    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [where+4], {{columns}};
     ld.shared.b32 %r4, [where];
     ld.shared.b32 %r6, [where+4];
     tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
     mul.wide.u32 %rd1, %r3, 8;
     add.s64 %rd0, %rd0, %rd1;
-    st.global.v2.b32 [%rd0], {{%r4, %r6}};
-    {second}
+    st.global.v2.b32 [%rd0], {{{{%r4, %r6}}}};
+    {MEET}
+    {{second}}
     tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r4, 128;
 """
 FREE_SECOND = "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r6, 64;"
@@ -284,6 +287,19 @@ def test_a_pair_allocates_together_at_the_same_columns(late):
     words, report = allocate(PAIR.format(late=late, columns=64, second=FREE_SECOND), pair=True)
     assert words.tolist() == [0, 128, 0, 128]
     assert report.findings == ()
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_a_pair_meets_before_it_allocates_and_between_that_and_its_end(profile):
+    """PTX ISA 9.7.16.7.1; NVIDIA/cutlass#3316 and #3435."""
+    body = PAIR.format(late=0, columns=64, second=FREE_SECOND)
+    first, _, rest = body.partition(MEET)
+    for broken, rule in (
+        (first + rest, "tmem-pair-alloc"),
+        (first + MEET + rest.replace(MEET, ""), "tmem-pair-dealloc"),
+    ):
+        _, report = allocate(broken, pair=True, profile=profile)
+        assert {f.rule for f in report.findings} == {rule}
 
 
 def test_a_pair_that_disagrees_is_a_fault():
@@ -308,7 +324,9 @@ def test_a_pair_that_leaks_or_a_missing_peer():
     assert [f.rule for f in report.findings] == ["tmem-leak"]
     _, report = allocate(PAIR.format(late=0, columns=64, second=FREE_SECOND))
     assert report.findings[0].rule == "cta-pair"
-    one = "setp.eq.u32 %p0, %r3, 1;\n@%p0 bra END;" + PAIR.format(late=0, columns=64, second=FREE_SECOND) + "END:"
+    one = (
+        f"{MEET} setp.eq.u32 %p0, %r3, 1;\n@%p0 bra END;" + PAIR.format(late=0, columns=64, second=FREE_SECOND) + "END:"
+    )
     _, report = allocate(one, pair=True)
     assert report.findings[0].rule == "deadlock"
     assert "the peer CTA's tcgen05.alloc" in str(report.findings[0])

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,11 @@ struct Use {
     u32 pc;
 };
 
+// What threads of other CTAs have released to an mbarrier, which a wait at .cta scope does not acquire. Strict profile.
+struct ReleasedOutside {
+    Message arriving, completed;
+};
+
 struct Mbarrier {
     u32 expected = 0, pending = 0;
     i64 tx = 0;
@@ -27,10 +33,11 @@ struct Mbarrier {
     u32 in_flight = 0;   // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
-    u32 init_fenced = 0;           // clock of the initialising warp at its fence.mbarrier_init, 0: none
-    u32 init_published = 0;        // cluster-barrier phase that published it to the whole cluster, 0: none
-    std::vector<Use> uses;         // by warps: mbarrier.inval comes after all of them
-    std::vector<Use> arrivals[3];  // in the phase in progress, the last completed one and the one before
+    u32 init_fenced = 0;                       // clock of the initialising warp at its fence.mbarrier_init, 0: none
+    u32 init_published = 0;                    // cluster-barrier phase that published it to the whole cluster, 0: none
+    std::vector<Use> uses;                     // by warps: mbarrier.inval comes after all of them
+    std::vector<Use> arrivals[3];              // in the phase in progress, the last completed one and the one before
+    std::unique_ptr<ReleasedOutside> outside;  // once there has been such an arrival
 };
 
 void note_use(std::vector<Use>& uses, const Use& use);

@@ -27,7 +27,7 @@ void Machine::begin() {
     if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, launched_, std::move(complete_), std::exchange(below_, {})});
+        in_flight_.push_back({number_, launched_, launched_name_, std::move(complete_), std::exchange(below_, {})});
         if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();
@@ -36,6 +36,7 @@ void Machine::begin() {
     }
     complete_ = at_start_;
     launched_ = launch->number;
+    launched_name_ = launch->name;
     triggered_ = waited_ = triggered_late_ = false;
 }
 
@@ -62,7 +63,7 @@ void Machine::begin_below() {
         forget_launches();
         tree->forget();
     } else {
-        in_flight_.push_back({number_, launched_, {}});
+        in_flight_.push_back({number_, launched_, launched_name_, {}});
         below_.push_back(static_cast<u32>(in_flight_.size()));
         global.keep_written();
         at_start_ = std::move(complete);

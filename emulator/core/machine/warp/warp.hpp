@@ -45,7 +45,7 @@ struct Fragment {
     u32 wait_mbar = 0;  // shared::cluster address
     u32 wait_parity = 0;
     u32 wait_barrier = 0;
-    bool wait_relaxed = false, wait_over = false;
+    bool wait_relaxed = false, wait_narrow = false, wait_over = false;
     bool wait_for_clusters = false;  // for tensor memory that other clusters hold
     bool wait_timed_out = false;
     u8 refused = 0;               // times in a row that a try_wait has failed without a reason
@@ -72,11 +72,12 @@ struct LoadedRegisters {
     bool open = false;
 };
 
-// What the lanes of a warp accessed in shared memory lately: two of them are not ordered by being of one warp. Strict
-// profile.
+// What the lanes of a warp accessed lately: two of them are not ordered by being of one warp. Strict profile. Addresses
+// are those of shared memory, or bytes of the allocation of global memory that `memory` numbers, from 1.
 struct LaneAccess {
     u32 clock = 0;  // 0: none
     u32 pc = 0, mask = 0, size = 0;
+    u32 memory = 0;
     bool write = false, strong = false;
     std::array<u32, kLanes> at{};
 };
@@ -123,7 +124,7 @@ struct Warp {
     CopyGroups copies;                            // cp.async
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
-    LaneLog lanes;
+    LaneLog lanes, global_lanes;
     // The load in progress brings what nothing has written: of local memory, and in the lenient profile of any; or see
     // `doubt`.
     bool unwritten = false;

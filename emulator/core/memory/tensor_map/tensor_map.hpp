@@ -92,6 +92,17 @@ inline u32 swizzle_span(Swizzle mode) {
     }
 }
 
+// After so many bytes the exchange of address bits is the same again.
+inline u32 swizzle_pattern(Swizzle mode) {
+    switch (mode) {
+        case Swizzle::none: return 1;
+        case Swizzle::b32:
+        case Swizzle::b128_atom64: return 256;
+        case Swizzle::b128: return 1024;
+        default: return 512;
+    }
+}
+
 // The elements that a tensor copy moves: a box at a position, or four rows of a two-dimensional tensor.
 struct Box {
     TensorMap map;

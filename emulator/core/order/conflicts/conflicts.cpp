@@ -122,6 +122,16 @@ bool lanes_ordered(Warp& w, const VectorClock& view, const Access& earlier, cons
     return w.clocks.lanes_know(earlier.agent, earlier.clock, who.lanes);
 }
 
+// The same of a warp of another cluster. Which of its lanes came to these bytes nobody knows any longer: where some of
+// those that the instruction had are left out, it is taken to be one of them.
+bool foreign_lanes_ordered(const Warp& w, const Access& earlier, const Accessor& who, bool async) {
+    const ForeignClocks::View* const view = w.clocks.foreign.find(earlier.cluster);
+    if (static_cast<AgentKind>(earlier.kind) == AgentKind::warp &&
+        !(async ? view->async : view->generic).knows(earlier.agent, earlier.clock, kAllLanes))
+        return false;
+    return w.clocks.lanes_know(earlier.cluster, earlier.agent, earlier.clock, who.lanes);
+}
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy,
                     const ByLane& lanes = {}) {
@@ -134,7 +144,8 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     if (earlier.cluster != who.cluster) {
         if (const u32 launch = machine_of(w).launch_of(earlier.cluster); launch && w.clocks.knows_launch(launch))
             return true;
-        return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+        if (foreign_clock(w, earlier, needs_proxy_fence) < earlier.clock) return false;
+        return !lanes.matters || !w.clocks.by_lane || foreign_lanes_ordered(w, earlier, who, needs_proxy_fence);
     }
     const bool unordered_within =
         kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
@@ -180,6 +191,11 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
                 say("%s %s %s, which %s %s: what orders the two is a fence, an arrival or a wait by other lanes of "
                     "their warp, with no bar.warp.sync between those lanes",
                     me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+    if (e.cluster == who.cluster && w.clocks.beyond && w.clocks.beyond->get(e.agent) >= e.clock)
+        return {"scope-too-narrow",
+                say("%s %s %s, which %s %s: the arrival at another CTA's mbarrier, or the wait for it, that orders the "
+                    "two has .cta scope, which leaves the other CTA out",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
     if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
                 say("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
@@ -199,8 +215,10 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
                 say("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
                     me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
     if (kind == AgentKind::warpgroup)
-        return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no wgmma.wait_group in between",
-                                           me.c_str(), mine, place.c_str(), them.c_str())};
+        return {"overwrite-under-mma",
+                say("%s %s %s while %s may still read it: no wgmma.wait_group by that warpgroup, or no barrier between "
+                    "its wait_group and this access",
+                    me.c_str(), mine, place.c_str(), them.c_str())};
     if (kind == AgentKind::tensor)
         return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no commit and wait in between",
                                            me.c_str(), mine, place.c_str(), them.c_str())};
@@ -279,27 +297,41 @@ bool is_of_earlier_launch(Warp& w, const Access& earlier, const Accessor& who) {
     return earlier.cluster != who.cluster && machine_of(w).launch_of(earlier.cluster);
 }
 
+// What a launch that nothing orders before this access keeps it from being: complete.
+std::string why_in_flight(const Warp& w, u32 launch) {
+    const Machine& m = *w.cta->cluster->machine;
+    const u32 last = m.launches_in_flight();
+    if (launch < last && w.clocks.knows_launch(last))
+        return format(
+            "this kernel waits for %s alone (griddepcontrol.wait), which may be complete before: it does not "
+            "wait for %s itself",
+            m.name_of_launch(last).c_str(), m.name_of_launch(launch).c_str());
+    return "no griddepcontrol.wait in between";
+}
+
 void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
     Machine& m = machine_of(w);
     if (may_be_dropped(w, c, who)) return;
     const bool in_flight = c.earlier && is_of_earlier_launch(w, *c.earlier, who);
     if (in_flight && c.stale && linear_ordered(w, *c.earlier, true, who, proxy)) return;
     const i32 pc = static_cast<i32>(who.pc);
-    const i32 other = c.earlier && !in_flight ? static_cast<i32>(c.earlier->pc) : -1;
-    if (const u32 number = in_flight ? m.beside(m.launch_of(c.earlier->cluster)) : 0) {
+    const i32 other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    if (in_flight && m.beside(m.launch_of(c.earlier->cluster))) {
         if (m.findings->seen("stream-race", pc, other)) return;
         const Wording say(true);
-        m.report(
-            &w, "stream-race",
-            format("%s %s %s, which launch %u, of another stream, %s: no event and no synchronisation orders the two",
-                   describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
-                   say.place(where).c_str(), number, c.earlier_was_write ? "writes" : "reads"),
-            pc);
+        const u32 earlier = m.launch_of(c.earlier->cluster);
+        m.report_beside(w, "stream-race",
+                        format("%s %s %s, which %s, of another stream, %s: no event and no synchronisation orders "
+                               "the two",
+                               describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                               say.place(where).c_str(), m.name_of_launch(earlier).c_str(),
+                               c.earlier_was_write ? "writes" : "reads"),
+                        {pc, other, earlier});
         return;
     }
     const u32 launch = in_flight ? m.launch_of(c.earlier->cluster) : 0;
     if (const DeviceGrid* const grid = in_flight ? m.tree->of_launch(launch) : nullptr) {
-        if (m.findings->seen("grid-race", pc, other)) return;
+        if (m.findings->seen("grid-race", pc, -1)) return;
         const Wording say(true);
         m.report(&w, "grid-race",
                  format("%s %s %s, which %s %s at PTX line %u: %s", describe_agent(*w.cta->cluster, who.agent).c_str(),
@@ -313,11 +345,12 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     if (in_flight) {
         if (m.findings->seen("launch-race", pc, other)) return;
         const Wording say(true);
-        m.report(&w, "launch-race",
-                 format("%s %s %s, which a launch that may still be running %s: no griddepcontrol.wait in between",
-                        describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
-                        say.place(where).c_str(), c.earlier_was_write ? "writes" : "reads"),
-                 pc);
+        m.report_beside(w, "launch-race",
+                        format("%s %s %s, which %s, that may still be running, %s: %s",
+                               describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                               say.place(where).c_str(), m.name_of_launch(launch).c_str(),
+                               c.earlier_was_write ? "writes" : "reads", why_in_flight(w, launch).c_str()),
+                        {pc, other, launch});
         return;
     }
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
@@ -474,7 +507,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
         shadow.pasts(), who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            // The agents of another cluster have numbers of their own: nobody tells its lanes apart.
+            // The agents of another cluster have numbers of their own: nobody tells its lanes apart any longer.
             const bool by_lane = w.clocks.by_lane && c.earlier && c.earlier->cluster == who.cluster;
             if (by_lane && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
             report_linear(w, c, who, proxy, [&] {

@@ -46,47 +46,53 @@ bool ascends(const LaneAccess& a) {
     return behind == kLanes - 1;
 }
 
-void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& before) {
+std::string place(const Warp& w, u32 at, const Allocation* of) {
+    if (of) return format("'%s' at byte %u", of->name.c_str(), at);
+    return shared_place(*w.cta->cluster->ctas[at >> kSharedRankShift], at & kSharedOffsetMask);
+}
+
+void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& before, const Allocation* of) {
     if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
+    if (now.memory != before.memory) return;
     if (!now.write && !before.write) return;
     if (ascending && before.size == now.size && before.at == now.at) return;  // each lane meets itself alone
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
     if (m.findings->seen("lane-race", pc, other) || !find_pair(w.clocks, now, before, lanes)) return;
-    const u32 at = now.at[lanes.mine];
-    const Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
     m.report(&w, "lane-race",
              format("lane %u of warp %u %s %s, which lane %u %s with nothing that orders lanes of a warp in between",
-                    lanes.mine, w.index, now.write ? "writes" : "reads",
-                    shared_place(cta, at & kSharedOffsetMask).c_str(), lanes.theirs, before.write ? "wrote" : "read"),
+                    lanes.mine, w.index, now.write ? "writes" : "reads", place(w, now.at[lanes.mine], of).c_str(),
+                    lanes.theirs, before.write ? "wrote" : "read"),
              pc, other);
 }
 
-void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor& who) {
+void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
+    const u64 base = of ? of->base : 0;
+    access.memory = of ? of->index + 1 : 0;
     access.clock = who.clock;
     access.pc = who.pc;
     access.mask = mask;
     access.size = size;
     access.write = who.write;
     access.strong = who.strong;
-    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l]);
+    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l] - base);
 }
 
 }  // namespace
 
-void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
     const Machine& m = machine_of(w);
     if (!m.checks || m.profile != Profile::strict) return;
-    LaneLog& log = w.lanes;
-    if (log.met) {
-        log.met = false;
+    LaneLog& log = of ? w.global_lanes : w.lanes;
+    if (w.lanes.met) {
+        w.lanes.met = false;
         LaneAccess now;
-        fill(now, at, mask, size, who);
+        fill(now, at, mask, size, who, of);
         const bool ascending = ascends(now);
-        for (const LaneAccess& before : log.accesses) compare(w, now, ascending, before);
+        for (const LaneAccess& before : log.accesses) compare(w, now, ascending, before, of);
     }
-    fill(place_for(log), at, mask, size, who);
+    fill(place_for(log), at, mask, size, who, of);
 }
 
 }  // namespace ptxm

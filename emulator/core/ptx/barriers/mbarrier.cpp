@@ -25,7 +25,7 @@ void wake_waiters(Cta& cta, u32 offset) {
                 // It may ask again first, and the barrier may have moved on by then.
                 if (cta.cluster->machine->schedule == Schedule::pct && cta.cluster->random() % 4 == 0) continue;
                 f.wait_over = true;
-                observe_phase(w, cta.mbarriers.at(offset), f.wait_relaxed, f.mask);
+                observe_phase(w, cta.mbarriers.at(offset), {f.wait_relaxed, f.wait_narrow}, f.mask);
                 w.time = std::max(w.time, cta.cluster->now);
             }
         }
@@ -71,16 +71,29 @@ u32 known_phases(const Warp& w, const Mbarrier& bar) {
     return std::max(w.clocks.known_shared(bar.phases), knows(bar.arrivals[2]) ? bar.phase - 1 : 0);
 }
 
-void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed, u32 lanes) {
-    if (relaxed) {
+namespace {
+
+// What a wait that acquires nothing leaves to the next fence.
+void collect(Warp& w, const Message& m) {
+    w.fences.collected.join(m);
+    if (w.cta->cluster->ctas.size() == 1) w.fences.collected_cta.join(m);
+    w.fences.has_collected = true;
+    w.clocks.acquire_tc(m);
+}
+
+}  // namespace
+
+void observe_phase(Warp& w, const Mbarrier& bar, WaitOrder order, u32 lanes) {
+    if (order.relaxed) {
         w.clocks.generic.raise(bar.phases, bar.phase);
-        w.fences.collected.join(bar.completed);
-        if (w.cta->cluster->ctas.size() == 1) w.fences.collected_cta.join(bar.completed);
-        w.fences.has_collected = true;
-        w.clocks.acquire_tc(bar.completed);
+        collect(w, bar.completed);
     } else {
         w.clocks.acquire(bar.completed, w.acting(lanes));
     }
+    if (!bar.outside) return;
+    if (order.relaxed || order.narrow) collect(w, bar.outside->completed);
+    if (!order.relaxed && order.narrow) w.clocks.leave_out(bar.outside->completed);
+    if (!order.relaxed && !order.narrow) w.clocks.acquire(bar.outside->completed, w.acting(lanes));
 }
 
 void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
@@ -101,6 +114,10 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     bar.in_flight = 0;
     std::swap(bar.completed, bar.arriving);  // both keep their memory
     bar.arriving.clear();
+    if (bar.outside) {
+        std::swap(bar.outside->completed, bar.outside->arriving);
+        bar.outside->arriving.clear();
+    }
     if (bar.completed.cluster == kNoCluster) bar.completed.cluster = cta.cluster->number;
     bar.completed.generic.raise(bar.phases, bar.phase);
     if (bar.has_agent) {

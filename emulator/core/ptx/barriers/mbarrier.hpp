@@ -33,9 +33,13 @@ MbarrierTarget place_of_mbarrier(Warp& w, u64 address, const char* what);
 // now.
 MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock = 0);
 
-// A completed phase was seen by these lanes. A relaxed wait learns that; what came before it, at its next acquiring
-// fence.
-void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed, u32 lanes);
+// How a wait acquires what came before the phase that it sees complete.
+struct WaitOrder {
+    bool relaxed = false;  // it learns that the phase is complete; what came before it, at its next acquiring fence
+    bool narrow = false;   // at .cta scope: not what other CTAs have released
+};
+// A completed phase was seen by these lanes.
+void observe_phase(Warp& w, const Mbarrier& bar, WaitOrder order, u32 lanes);
 
 // How many phases the warp knows to be complete: it has seen one, or has synchronised with everyone who arrived in one.
 u32 known_phases(const Warp& w, const Mbarrier& bar);

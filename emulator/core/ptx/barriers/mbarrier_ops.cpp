@@ -187,6 +187,21 @@ void expect(Warp& w, const MbarrierTarget& t, u32 bytes) {
     show_barrier(BarrierEvent::expect, *t.cta, t.offset, *t.bar, &w, w.pc(), bytes);
 }
 
+// What an arrival at another CTA's mbarrier hands on (strict profile), apart from those of the barrier's own CTA: a
+// wait at .cta scope leaves it out. An arrival at .cta scope does itself: it hands on what a relaxed one does.
+void release_outside(Warp& w, Mbarrier& bar, const Inst& i, const Message& message) {
+    if (!bar.outside) bar.outside = std::make_unique<ReleasedOutside>();
+    Message& to = bar.outside->arriving;
+    if ((i.mods & kMbarRelaxed) || !(i.mods & kCtaScope)) return to.join(message);
+    Message narrow;
+    if (w.fences.has_fenced) narrow = w.fences.fenced_beyond_cta;
+    w.clocks.release_tc(narrow);
+    auto beyond = std::make_shared<VectorClock>(message.generic);
+    if (message.beyond) beyond->join(*message.beyond);
+    narrow.beyond = std::move(beyond);
+    to.join(narrow);
+}
+
 // Operands: [state], address, [tx bytes | count]. Every active lane arrives. arrive_drop also lowers the count of later
 // phases (PTX ISA 9.7.13.15.14).
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
@@ -234,7 +249,9 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             count = w.reg<u32>(s[1])[l];
         check_arrival(i, t, count);
         if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
-        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, brought ? nullptr : &message);
+        const bool outside = t.cta != w.cta && machine_of(w).profile == Profile::strict;
+        if (outside && !brought) release_outside(w, *t.bar, i, message);
+        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, brought || outside ? nullptr : &message);
     }
     return Flow::next;
 }
@@ -322,6 +339,8 @@ bool fails_spuriously(Warp& w, const Inst& i) {
     return fails;
 }
 
+WaitOrder order_of(const Inst& i) { return {(i.mods & kMbarRelaxed) != 0, (i.mods & kCtaScope) != 0}; }
+
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
 // its time runs out: schedules that draw do so half of the time, for kernels that do not try again, and where
@@ -368,7 +387,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         if (complete) {
             // The first lane learns for those who ask the same.
             const u32 asking = alike >> l & 1 ? alike : 1u << l;
-            if (observed != t.bar || w.clocks.by_lane) observe_phase(w, *t.bar, i.mods & kMbarRelaxed, asking);
+            if (observed != t.bar || w.clocks.by_lane) observe_phase(w, *t.bar, order_of(i), asking);
             observed = t.bar;
             done |= 1u << l;
             show_barrier(BarrierEvent::pass, *t.cta, t.offset, *t.bar, &w, w.pc(), asked_parity(w, i, l));
@@ -387,7 +406,8 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;
         f.wait_mbar = static_cast<u32>(blocked_on);
-        f.wait_relaxed = i.mods & kMbarRelaxed;
+        f.wait_relaxed = order_of(i).relaxed;
+        f.wait_narrow = order_of(i).narrow;
         f.wait_parity = w.reg<u32>(o[2])[std::countr_zero(mask)];
         return Flow::stay;
     }

@@ -44,8 +44,23 @@ namespace {
 
 constexpr u32 kTensorAlignment = 128;
 
+// The swizzle follows the address and not the row (PTX ISA 5.5.7): a box that holds the pattern whole and begins within
+// one lies otherwise than readers assume who count its rows.
+void check_swizzle_base(Warp& w, const Box& box, const Cta& to, u32 offset) {
+    const u32 span = swizzle_span(box.map.swizzle), pattern = swizzle_pattern(box.map.swizzle);
+    if (!span || offset % pattern == 0 || box.shared_bytes() < pattern) return;
+    Machine& m = machine_of(w);
+    if (m.findings->seen("swizzle-base", w.pc(), -1)) return;
+    m.report(&w, "swizzle-base",
+             format("a box with the %u-byte swizzle lands at %s, %u bytes into a pattern that repeats every %u: its "
+                    "first bytes lie as those of line %u of 128 bytes of the pattern do",
+                    span, shared_place(to, offset).c_str(), offset % pattern, pattern, offset % pattern / 128),
+             w.pc(), -1, Severity::warning);
+}
+
 void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
     Machine& m = machine_of(w);
+    if (m.checks) check_swizzle_base(w, box, to, offset);
     const u32 bytes = box.data_bytes(), pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, what);
     touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});

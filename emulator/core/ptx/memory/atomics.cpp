@@ -8,6 +8,7 @@
 #include "machine/machine.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/single.hpp"
+#include "order/history/linear_history.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
@@ -147,7 +148,7 @@ void order_lanes(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask
 Strength strength_of(const Inst& i) { return i.mods & kCtaScope ? Strength::cta : Strength::wide; }
 
 // The same value again at the same place: the warp polls, and another should run.
-void note_poll(Warp& w, const u8* location, u32 bytes) {
+void note_poll(Warp& w, const u8* location, u64 address, u32 bytes) {
     u64 value = 0;
     std::memcpy(&value, location, std::min(bytes, 8u));
     WarpFences& f = w.fences;
@@ -156,9 +157,10 @@ void note_poll(Warp& w, const u8* location, u32 bytes) {
         w.spun = p.value == value;
         if (!w.spun) w.cta->cluster->note_progress();
         p.value = value;
+        p.address = address;
         return;
     }
-    f.polls[f.next_poll++ % f.polls.size()] = {w.pc(), value};
+    f.polls[f.next_poll++ % f.polls.size()] = {w.pc(), value, address};
 }
 
 Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
@@ -169,7 +171,8 @@ Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
     load_values(w, i, mask, pointers);
     follow_load(w, i, pointers, mask);
     each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods, mask); });
-    note_poll(w, pointers[std::countr_zero(mask)], bytes);
+    const auto first = static_cast<u32>(std::countr_zero(mask));
+    note_poll(w, pointers[first], a.at[first], bytes);
     return Flow::next;
 }
 
@@ -287,6 +290,32 @@ void update_lane(Warp& w, const Inst& i, u32 lane, u8* at, u32 bytes, u32 count,
     }
 }
 
+// Atomics of two launches never race, but what one of them makes of the count is another thing where the other adds to
+// it: of what counts up and is looked at.
+void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
+    Machine& m = machine_of(w);
+    const Atom op = static_cast<Atom>(i.mods >> kAtomShift & 0xF);
+    const bool counts = op == Atom::add || op == Atom::inc || op == Atom::dec;
+    Allocation* const a = counts && i.n_dst && w.ops(i)[0] >= 0 ? m.global.find(address, bytes) : nullptr;
+    LinearShadow* const shadow = a ? m.global.existing_shadow(*a) : nullptr;
+    if (!shadow) return;
+    u32 other = 0;
+    i32 pc = -1;
+    shadow->each_past(address - a->base, address - a->base + bytes, [&](const Past& past) {
+        const u32 launch = past.write.clock && past.write.strong ? m.launch_of(past.write.cluster) : 0;
+        if (!launch || !m.beside(launch)) return;
+        other = launch;
+        pc = static_cast<i32>(past.write.pc);
+    });
+    if (!other || m.findings->seen("stream-counter", w.pc(), pc)) return;
+    m.report_beside(
+        w, "stream-counter",
+        format("warp %u counts in '%s' at byte %llu and looks at the count, to which %s, of another stream, "
+               "adds as well: no event and no synchronisation orders the two",
+               w.index, a->name.c_str(), (unsigned long long)(address - a->base), m.name_of_launch(other).c_str()),
+        {w.pc(), pc, other}, m.profile == Profile::strict ? Severity::error : Severity::warning);
+}
+
 // atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the
 // value).
 Flow atom(Warp& w, const Inst& i, u32 mask) {
@@ -295,10 +324,14 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     const u32 count = cas ? 1 : i.n_src - 1u;
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate), again = a;
     u8* pointers[kLanes];
+    if (machine_of(w).checks && !machine_of(w).launch->beside.empty()) {
+        const u64 first = a.at[std::countr_zero(mask)];
+        check_counter(w, i, first, bytes);
+    }
     resolve_lanes(w, space_of(i), a, mask, bytes * count, false, pointers, strength_of(i));
     resolve_lanes(w, space_of(i), again, mask, bytes * count, true, pointers, strength_of(i));
     const bool flushes = &table_of(w, pointers[std::countr_zero(mask)]) == &machine_of(w).sync;
-    note_poll(w, pointers[std::countr_zero(mask)], bytes);
+    note_poll(w, pointers[std::countr_zero(mask)], a.at[std::countr_zero(mask)], bytes);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         if (bytes == 16)

@@ -276,10 +276,16 @@ void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kL
     const Extent e = extent_of(x.a);
     Allocation* const all = point_global(w, x.a, e, x.mask, x.size, x.what, pointers);
     if (!m.checks && !m.global.logs()) return;
+    // Where the access is known: its lanes are compared once it is.
+    constexpr u64 kNumbered = u64{1} << 32;
+    const bool compared = m.profile == Profile::strict && all && all->size < kNumbered;
+    const auto compare = [&] {
+        if (compared) check_lanes(w, x.a.at, x.mask, x.size, who, all);
+    };
     const Pattern pattern = pattern_of(x.a, x.size);
     if (all && m.checks && !m.global.logs() && x.in_pieces(pattern) &&
         touch_global_lanes(*all, w, {x.a.at, x.size, e.low, e.high + x.size}, who))
-        return;
+        return compare();
     x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
         Allocation* last = nullptr;  // of the range before, mostly this one's too
         lanes.each_owner(
@@ -289,6 +295,7 @@ void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kL
             },
             [&](Allocation& allocation, std::span<Range> ranges) { touch_global(allocation, w, ranges, who, false); });
     });
+    compare();
 }
 
 }  // namespace

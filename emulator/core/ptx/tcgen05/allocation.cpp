@@ -50,8 +50,10 @@ u32 find_free(std::initializer_list<const Tmem*> memories, u32 need) {
 void take(Warp& w, u32 first, u32 columns, u32 result) {
     Tmem& t = w.cta->tmem;
     t.prepare();
+    const Access by = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access();
     for (u32 g = first; g < first + columns / Tmem::kGranule; ++g) {
         t.owner[g] = w.pc() + 1;
+        t.taken[g] = by;
         t.used |= 1u << g;
         t.block[g] = static_cast<u16>(first);
         t.freed[g] = 0;
@@ -160,9 +162,43 @@ void release_peer(Cta& peer, Warp& other) {
     }
 }
 
+// Whether the execution of this is ordered before this warp's: by memory order, or by a relaxed cluster barrier.
+bool comes_after(const Warp& w, AgentId agent, u32 clock) {
+    return std::max(w.clocks.known_shared(agent), w.cta->exit_ordered.get(agent)) >= clock;
+}
+
+// "The issuing warp must make sure that the peer CTA is launched" (PTX ISA 9.7.16.7.1): it has heard of one of its
+// warps.
+void check_peer_launched(Warp& w, const Cta& peer) {
+    Machine& m = machine_of(w);
+    const auto heard_of = [&](const Warp& other) { return comes_after(w, other.clocks.self, 1); };
+    if (!m.checks || std::ranges::any_of(peer.warps, heard_of)) return;
+    m.report(
+        &w, "tmem-pair-alloc",
+        format("CTA %u allocates tensor memory with cta_group::2, and nothing says that its peer, CTA %u, has been "
+               "launched: no cluster barrier, and nothing else from it, comes before",
+               w.cta->linear, peer.linear),
+        w.pc());
+}
+
+// To one CTA of a pair, deallocation that its peer's allocation may come after.
+void check_peer_allocated(Warp& w, i32 pc, const Cta& peer, u32 column) {
+    Machine& m = machine_of(w);
+    const u32 granule = column / Tmem::kGranule;
+    if (!m.checks || granule >= kGranules || !peer.tmem.owner[granule]) return;
+    const Access& by = peer.tmem.taken[granule];
+    if (comes_after(w, by.agent, by.clock)) return;
+    m.report(&w, "tmem-pair-dealloc",
+             format("CTA %u deallocates tensor memory with cta_group::2, and its peer, CTA %u, may not have allocated "
+                    "it yet: nothing orders its tcgen05.alloc before",
+                    w.cta->linear, peer.linear),
+             pc, static_cast<i32>(by.pc));
+}
+
 Flow alloc_pair(Warp& w, u32 columns, u32 result) {
     const auto ctas = tc::ctas_of(w, true, "tcgen05.alloc");
     Cta& peer = *ctas[w.cta->rank & 1 ? 0 : 1];
+    check_peer_launched(w, peer);
     const u32 first = find_free({&w.cta->tmem, &peer.tmem}, columns / Tmem::kGranule);
     if (!peer.tmem.pair_call.waiting && taken_by_others(machine_of(w), 2 * columns)) return wait_for_tmem(w, true);
     Warp* other = meet_peer(w, peer, {true, false, w.index, columns, result, w.pc()});
@@ -236,6 +272,8 @@ Flow dealloc(Warp& w, const Inst& i, u32 mask) {
     Cta& peer = *ctas[w.cta->rank & 1 ? 0 : 1];
     Warp* other = meet_peer(w, peer, {true, true, w.index, columns, address, w.pc()});
     if (!other) return wait_for_tmem(w);
+    check_peer_allocated(w, w.pc(), peer, address);
+    check_peer_allocated(*other, peer.tmem.pair_call.pc, *w.cta, address);
     give_back(w, address, columns);
     give_back(*other, address, columns);
     release_peer(peer, *other);
