@@ -43,6 +43,10 @@ class ChoiceError(UserError):
     """A commit's own code failed when it was asked which build runs a configuration; the message has its words."""
 
 
+class CommitError(FmhaError):
+    """A commit's own code lets nothing of it be run: that is the verdict about it, and the message has its words."""
+
+
 class InfrastructureError(FmhaError):
     """The machinery failed: nothing was learned about the kernel."""
 

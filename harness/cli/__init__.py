@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from fmha.harness.errors import ExitCode, FmhaError, InterruptionError, UserError
+from fmha.harness.errors import CommitError, ExitCode, FmhaError, InterruptionError, UserError
 from fmha.harness.text import one_line
 
 LEAVE_SECONDS = 3.0  # what clearing up has after a second signal: a group of processes is given two to end by itself
@@ -59,6 +59,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
     """The mapping of errors to exit codes."""
     if isinstance(error, UserError):
         return ExitCode.USAGE
+    if isinstance(error, CommitError):
+        return ExitCode.GATE_FAILED
     if isinstance(error, InterruptionError | KeyboardInterrupt):
         return ExitCode.INCOMPLETE
     return ExitCode.INFRASTRUCTURE

@@ -19,13 +19,13 @@ from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results,
 from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
-from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.errors import CommitError, ExitCode, UserError
 from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
 from fmha.harness.evidence.regress import Verdict
-from fmha.harness.evidence.story import lines, sentence, told_fields
+from fmha.harness.evidence.story import grouped, lines, sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
-from fmha.harness.judge.comparison.comparison import Kind
+from fmha.harness.judge.comparison.comparison import Comparison, Kind
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.text import one_line
@@ -123,7 +123,12 @@ def _run(
             if not json:
                 report.show(record, path, Console(), table=not quiet)
 
-        verdict = stage.regress(request, named, allowed, progress, show)
+        try:
+            verdict = stage.regress(request, named, allowed, progress, show)
+        except CommitError as error:
+            if json:
+                print_json("regress", 1, _nothing_run(error, allowed))
+            raise
     if json:
         print_json("regress", 1, _fields(verdict))
     else:
@@ -176,6 +181,22 @@ def _kinds(names: Sequence[str]) -> frozenset[Kind]:
     if unknown:
         raise UserError(f"--allow: no kind is named {unknown[0]!r}", next_step=f"use one of {', '.join(Kind)}")
     return frozenset(map(Kind, names))
+
+
+def _nothing_run(error: CommitError, allowed: frozenset[Kind]) -> dict[str, object]:
+    """The fields of a verdict where the commit could not be run at all."""
+    found = Comparison((stage.cannot_be_run(error.what.partition(": ")[2].partition(": ")[2]),), (), 0)
+    lacking = dict.fromkeys(("baseline", "commit", "run"))
+    return {
+        "exit_code": ExitCode.GATE_FAILED,
+        "words": stage.NOTHING,
+        **lacking,
+        "compared": 0,
+        "allowed": sorted(allowed),
+        "speeds": [],
+        "regressions": regression_fields(found),
+        "notes": [],
+    } | told_fields(grouped(found.regressions, {}), 0)
 
 
 def _fields(verdict: Verdict) -> dict[str, object]:

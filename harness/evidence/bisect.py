@@ -26,6 +26,7 @@ from fmha.harness.config.filters import NothingSelectedError
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.asked import asked, is_timed
+from fmha.harness.evidence.regress import cannot_be_run
 from fmha.harness.evidence.suspects import Suspects
 from fmha.harness.git import git, git_text, resolve_commit
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regression, compare
@@ -162,7 +163,7 @@ class _Search:
         if last.record is None:
             if self._asked.kind not in (None, Kind.STATUS):
                 raise UserError(f"BAD, {last.sha[:12]}, cannot be tested: {last.reason}", next_step="leave --for out")
-            return (_untestable(last),)
+            return (cannot_be_run(last.reason),)
         found = self._compare(first, last).regressions
         if self._asked.kind:
             found = tuple(item for item in found if item.kind is self._asked.kind)
@@ -314,11 +315,6 @@ def _machinery(record: RunRecord) -> str | None:
         if item.status is Status.INFRA_ERROR:
             return item.reasons[0] if item.reasons else "a configuration has no answer"
     return None
-
-
-def _untestable(tested: Tested) -> Regression:
-    """That a commit's own code or matrix.yaml lets nothing of it be run: it has no record."""
-    return Regression(Kind.STATUS, "commit", "run", "runs", "cannot be run", f"cannot be run: {tested.reason}")
 
 
 def _without_numbers(text: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fmha.harness.archive import RunRecord, signature
 from fmha.harness.archive.record import Held
 from fmha.harness.config import load
-from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.errors import CommitError, ConfigError, ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.asked import asked, is_timed
 from fmha.harness.evidence.story import Group, tell
@@ -22,6 +22,9 @@ from fmha.harness.judge.status import Status
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import Request, execute
 from fmha.harness.stages.preflight import commit_facts, git_root
+from fmha.harness.worker.subjects.adapter_process import AdapterError
+
+NOTHING = "REGRESSED: nothing of this commit can be run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,29 @@ def regress(
 
     `named` is a baseline; None takes that of the host's kind, the one of the request's suite if it has one. Suite, seed
     and schedule are the baseline's where the request leaves them open. On a GPU the baseline's commit is built as well
-    and timed beside this one. Raises what `execute` does, and UserError when there is no baseline.
+    and timed beside this one. Raises what `execute` does, UserError when there is no baseline, and CommitError where
+    the commit's own adapter cannot be loaded.
     """
+    try:
+        return _regress(request, named, allowed, observer, show)
+    except ConfigError as error:
+        if request.judge is not None or not isinstance(error.__cause__, AdapterError):
+            raise
+        raise CommitError(f"{NOTHING}: {error.what}") from error
+
+
+def cannot_be_run(reason: str) -> Regression:
+    """That a commit's own code or matrix.yaml lets nothing of it be run: it has no record."""
+    return Regression(Kind.STATUS, "commit", "run", "runs", "cannot be run", f"cannot be run: {reason}")
+
+
+def _regress(
+    request: Request,
+    named: str | None,
+    allowed: Collection[Kind],
+    observer: Observer,
+    show: Callable[[RunRecord, Path | None], None],
+) -> Verdict:
     if commit_facts(request.directory).installed is not None:
         what = "nothing to compare with: a baseline is an accepted run of a commit, and here there is none"
         raise UserError(what, where=str(request.directory), next_step="run fmha in a checkout")

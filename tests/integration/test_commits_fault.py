@@ -96,10 +96,40 @@ def test_an_adapter_that_cannot_be_loaded_is_found(norm: Path) -> None:
     sha = planted(norm, "EPSILON = 1e-5\n", "EPSILON = epsilon\n")
     words = "NameError: name 'epsilon' is not defined (fmha_kernels.py:9)"
     ran = fmha(norm, "regress", "--quiet")
-    assert (ran.returncode, words in ran.stderr) == (ExitCode.USAGE, True), ran.stderr
+    assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
+    assert ran.stderr.startswith("fmha: REGRESSED: nothing of this commit can be run: ")
+    assert words in ran.stderr
+    told = json.loads(fmha(norm, "regress", "--quiet", "--json").stdout)
+    (item,) = told["regressions"]
+    assert (item["kind"], item["after"], words in item["text"]) == ("status", "cannot be run", True)
+    assert words in told["sentence"]
+    assert fmha(norm, "run-matrix", "--quiet").returncode == ExitCode.USAGE  # which holds it against nothing
     found = bisected(norm)
     assert found["commit"] == sha
     assert words in str(found["regressions"])
+
+
+PTX = b".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry rmsnorm()\n{\n  mov.u33 %r1, 1;\n  ret;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(PTX, "line 6; error"), (b"\xff\xfe", "what should be PTX is no text")],
+    ids=["no instruction", "no text"],
+)
+def test_ptx_that_a_commit_brings_and_that_is_none_is_its_fault(norm: Path, text: bytes, words: str) -> None:
+    """A build error, and no fault of the machine's: ptxas has read it before any device does."""
+    git(norm, "checkout", "-q", "-B", "planted", "main")
+    adapter = norm / "fmha_kernels.py"
+    adapter.write_text(adapter.read_text().replace('source = "rmsnorm.cu"', 'source = "rmsnorm.ptx"'))
+    (norm / "rmsnorm.ptx").write_bytes(text)
+    git(norm, "add", ".")
+    git(norm, "commit", "-q", "-m", "ptx")
+    ran = fmha(norm, "regress", "--json", "--quiet")
+    assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
+    told = json.loads(ran.stdout)
+    assert {item["after"] for item in told["regressions"] if item["kind"] == "status"} == {"build-error"}
+    assert words in str(told["regressions"])
 
 
 def test_a_counter_is_shown_again_by_what_bisect_says(norm: Path) -> None:
@@ -133,6 +163,20 @@ def test_a_kernel_that_reads_what_depends_on_the_machine_is_named_in_the_verdict
     assert ran.stdout.splitlines()[-1] == f"PASS 14 of 14; {words}"
     told = json.loads(fmha(norm, "regress", "--quiet", "--json").stdout)
     assert f"{words}, and did not before" in told["notes"]
+
+
+def test_a_branch_that_no_configuration_takes_is_named_by_coverage(norm: Path) -> None:
+    """What is wrong for 77 columns alone stays green, since nobody asks for 77."""
+    git(norm, "checkout", "-q", "-B", "planted", "main")
+    source, end = norm / "rmsnorm.cu", "\n}\n"
+    text = source.read_text()
+    assert text.endswith(end)
+    source.write_text(text.removesuffix(end) + "\n  if (columns == 77) {\n    out[0] = 1.0f;\n  }" + end)
+    git(norm, "commit", "-q", "-a", "-m", "77")
+    line = text.count("\n") + 1
+    ran = fmha(norm, "run-matrix", "--coverage")
+    assert ran.returncode == ExitCode.PASS, ran.stderr
+    assert f"never executed: {line}" in ran.stdout
 
 
 def again_fails(root: Path, command: str) -> int:
