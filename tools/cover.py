@@ -275,9 +275,12 @@ def like_attention(space: Space) -> Iterator[Row]:
             **plain, "data": "sinkkey", "scale": scales[odd], "statistics": asked[odd], "output": outputs[two],
             "tiles": max(ROUNDS, splits), "splits": splits, "t": (1, 5)[odd], "heads": (3, 1)[odd],
         }  # fmt: skip
+        data, statistics = next(others), asked[1 - odd]
+        if (data, statistics) == ("channels", "none"):
+            statistics = "max"
         yield {
-            **plain, **dict.fromkeys(extra, "auto"), "data": next(others), "scale": scales[1 - odd],
-            "statistics": asked[1 - odd], "output": outputs[1 - two], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
+            **plain, **dict.fromkeys(extra, "auto"), "data": data, "scale": scales[1 - odd],
+            "statistics": statistics, "output": outputs[1 - two], "mask": "causal", "tiles": 3, "tail": 1, "t": 33,
         }  # fmt: skip
 
 

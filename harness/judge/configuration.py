@@ -20,7 +20,8 @@ Sink = Literal["none", "finite", "mixed"]
 Data = Literal["normal", "extreme", "steps", "carried", "onesign", "sinkkey", "recency", "twins", "channels"]
 Scale = Literal["root", "0.02", "0.25"]
 Output = Literal["unnormalised", "fp32", "bf16"]
-Statistics = Literal["all", "lse", "none"]
+Statistics = Literal["all", "lse", "none"]  # of fmha.attention
+Asked = Literal["all", "lse", "max", "none"]  # of a configuration: the C ABI takes any subset
 PathChoice = Literal["auto", "tmem", "smem"]
 MergeChoice = Literal["auto", "cluster", "combine", "balanced"]
 
@@ -34,6 +35,12 @@ STORED: Final[Mapping[Statistics, tuple[str, ...]]] = {
     "all": ("row_max", "row_sum", "lse"),
     "lse": ("lse",),
     "none": (),
+}
+ASKED_FOR: Final[Mapping[Asked, tuple[str, ...]]] = {
+    "all": STORED["all"],
+    "lse": STORED["lse"],
+    "max": ("row_max",),
+    "none": STORED["none"],
 }
 PAGE_SIZES: Final = (16, 32, 64, 128, 256)
 OF_ONE_HEAD: Final = ("steps", "carried", "onesign")  # data that are made of one K/V head, and of queries of one number
@@ -180,10 +187,11 @@ class Configuration:
         default="unnormalised",
         metadata=_axis("the last two are normalised in the kernel", "out-", "out", drawn=typing.get_args(Output)),
     )
-    statistics: Statistics = field(
+    statistics: Asked = field(
         default="all",
         metadata=_axis(
-            "what is asked for beside O: row max, row sum and LSE; LSE alone; nothing. All of it with un-normalised O",
+            "what is asked for beside O: row max, row sum and LSE; LSE alone; row max alone; nothing. "
+            "All with un-normalised O",
             "stats-",
             "stats",
             drawn=("all", "all", "all", "lse", "none"),
@@ -287,7 +295,7 @@ class Configuration:
     @property
     def stored(self) -> tuple[str, ...]:
         """The statistics that are asked for, by FmhaParams' names."""
-        return STORED[self.statistics]
+        return ASKED_FOR[self.statistics]
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

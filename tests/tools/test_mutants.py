@@ -493,6 +493,12 @@ IN_FEW_PLACES = {
         "gate",
         "cosine",
     ),
+    "the maximum alone is not stored": (
+        "row-max-with-sum",
+        "hd128_t33_sk385_causal_data-channels_scale-0.02_out-fp32_stats-max_p-tmem",
+        "gate",
+        "unwritten",
+    ),
     "LSE alone is not stored": (
         "lse-with-the-maximum",
         "hd64_t1_sk2688_h3_data-sinkkey_scale-0.25_out-fp32_stats-lse_splits21_p-tmem",
