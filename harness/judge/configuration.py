@@ -223,7 +223,8 @@ class Configuration:
     layout: Layout = field(
         default="bshd",
         metadata=_axis(
-            "contiguous; K and V head by head; q, k and v as slices of a projection, poison around them",
+            "contiguous; K and V head by head, a row of poison behind each of several heads of V; q, k and v as slices"
+            " of a projection, poison around them",
             "layout-",
             "layout",
         ),

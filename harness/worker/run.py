@@ -166,13 +166,14 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
 
 
 def _strides(item: Configuration, call: Call) -> dict[str, Any]:
-    """The strides of Call that a layout has."""
+    """The strides of Call that a layout has. Head by head those of V are not those of K, where there are several."""
     rows = call.page_size or call.total_k or item.s_k
     if item.layout == "bshd":
         return {}
     if item.layout == "bhsd":
-        entry, head, row = contiguous(item.kv_heads, rows, item.head_dim)
-        return dict.fromkeys(("k_strides", "v_strides"), (entry, row, head))
+        spare = {"k_strides": 0, "v_strides": int(item.kv_heads > 1)}
+        found = {name: contiguous(item.kv_heads, rows + more, item.head_dim) for name, more in spare.items()}
+        return {name: (entry, row, head) for name, (entry, head, row) in found.items()}
     together = item.heads + 2 * item.kv_heads
     keys, queries = contiguous(rows, together, item.head_dim), call.total_q or item.t
     return {"q_strides": contiguous(queries, together, item.head_dim), "k_strides": keys, "v_strides": keys}
