@@ -120,7 +120,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("explain", {"rule": "nosuch"}, "there is no rule 'nosuch'"),
     ("debug", {"kernel": "rmsnorm_rows8_columns256", "commands": ["a\nb"]}, "a line each"),
     ("trace", {"kernel": "kernel.ptx", "launch": "launch.yaml"}, "a case of matrix.yaml"),
-    ("emulate", {"kernel": "kernel.ptx", "launch": "outside.yaml"}, "secret"),
+    ("emulate", {"kernel": "kernel.ptx", "launch": "outside.yaml"}, "secret.npy"),
 )
 
 
@@ -131,9 +131,9 @@ def test_a_file_of_ptx_runs_in_the_sandbox_and_what_is_refused_is_an_answer(
     shutil.copy(HERE.parent / "see/kernels" / "early.ptx", root / "kernel.ptx")
     shutil.copy(HERE.parent / "see/kernels" / "early.yaml", root / "launch.yaml")
     (root / "away.ptx").symlink_to(HERE.parent / "see/kernels" / "early.ptx")  # what is outside, by a link
-    np.save(tmp_path / "secret.npy", np.zeros(4096, np.float32))
+    np.save(tmp_path / "secret.npy", np.arange(32, dtype=np.uint32))
     text = (root / "launch.yaml").read_text()
-    (root / "outside.yaml").write_text(re.sub(r"fill: \S+", f"file: {tmp_path / 'secret.npy'}", text, count=1))
+    (root / "outside.yaml").write_text(re.sub(r"fill: \w+", f"file: {tmp_path / 'secret.npy'}", text, count=1))
 
     async def ask_all(client: Any, ask: Any) -> list[dict[str, Any]]:
         given = [("emulate", {"kernel": "kernel.ptx", "launch": "launch.yaml"}, ""), *REFUSED]
