@@ -16,6 +16,7 @@ from scripts.requirements import requirements
 OPTIONAL = {
     "cuda": "cuda-bindings",
     "cutlass": "nvidia-cutlass-dsl",
+    "mcp": "mcp",
     "sphinx": "sphinx",
     "torch": "torch",
     "triton": "triton",
@@ -53,11 +54,11 @@ def imported(directory: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("directory", "sets"),
     [
-        ("harness", ["run", "cuda", "torch", "bench", "triton", "cute"]),
+        ("harness", ["run", "cuda", "torch", "bench", "triton", "cute", "mcp"]),
         ("emulator", ["run", "torch"]),
         ("fmha", ["run"]),
         ("tools", ["run", "site", "torch", "triton"]),
-        ("tests", ["build", "run", "test", "torch", "triton"]),
+        ("tests", ["build", "run", "test", "torch", "triton", "mcp"]),
     ],
 )
 def test_imports_are_declared(repository, directory, sets):
@@ -77,7 +78,7 @@ import importlib, pkgutil, sys
 sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
 import fmha
 names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
-clients = ("fmha.harness.attention", "fmha.harness.exact", "fmha.harness.bench")
+clients = ("fmha.harness.mcp.server", "fmha.harness.attention", "fmha.harness.exact", "fmha.harness.bench")
 clients += ("fmha.harness.examples.triton", "fmha.harness.triton_choice", "fmha.harness.triton_target")
 clients += tuple(f"fmha.harness.scripted.{name}" for name in ("graphs", "torch_device", "triton_driver"))
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]

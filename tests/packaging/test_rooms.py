@@ -17,7 +17,7 @@ ROWS = tuple(
     frozenset(row.split())
     for row in (
         "harness.cli",
-        "harness.bench harness.trends",
+        "harness.bench harness.mcp harness.trends",
         "harness.report",
         "harness.evidence harness.exact harness.see harness.triton_kernel",
         "harness.scripted",

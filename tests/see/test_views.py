@@ -46,6 +46,8 @@ OTHERS: Final[Mapping[str, str]] = {
     "run-matrix, regress, watch": "a run judges configurations of matrix.yaml: a number needs a reference and a gate",
     "bisect, compare, history, report, publish, results, baseline": "they read the archive, which has configurations",
     "bench": "it times attention kernels beside other libraries' on a GPU",
+    "docs": "it prints pages",
+    "mcp": "it serves commands to a program: its tools name configurations and files of PTX",
     "calibrate": "it times small kernels of its own on a GPU",
     "diag descriptor, diag tensormap, diag probe": "they are of a value, of a file, and of small kernels of their own",
 }
