@@ -328,6 +328,12 @@ def test_what_kernels_execute_is_learned_once(matrix: Matrix, kept: Path, tmp_pa
         ("sinks-written", "hd64_t4_sk128_sink-finite", "written"),
         ("glue-causal-forgotten", "hd64_t4_sk128_causal", "gate"),
         ("glue-window-of-nothing-left", "hd64_t32_sk384", ""),
+        pytest.param(
+            "glue-strides-of-keys-for-values",
+            "hd64_t1_sk300_b3_h40_kvh5_lens-ragged_sink-mixed_out-bf16_splits3_layout-bhsd",
+            "gate",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_inputs_that_are_written_and_the_launcher(

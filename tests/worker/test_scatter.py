@@ -7,7 +7,25 @@ import pytest
 
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import POISON_BITS, make_inputs
+from fmha.harness.worker.run import call_of, laid_out
 from fmha.harness.worker.scatter import key_lengths, packed, scattered, scattered_call, unpacked
+
+
+def test_v_lies_otherwise_than_k_where_heads_are_apart() -> None:
+    """Or a launcher could read V by the strides of K."""
+    item = parse_id("hd64_t1_sk300_b3_h10_kvh5_layout-bhsd")
+    inputs = make_inputs(0, item)
+    call = call_of(item, inputs, "sm_100a")
+    assert call.k_strides is not None
+    assert call.v_strides is not None
+    assert call.k_strides != call.v_strides
+    assert inputs.v is not None
+    memory = laid_out(inputs.v, call.v_strides, item.head_dim)
+    entry, row, head = call.v_strides
+    for place in np.ndindex(3, 300, 5):
+        start = int(np.dot(place, (entry, row, head)))
+        np.testing.assert_array_equal(memory[start : start + 64], inputs.v[place])
+    assert np.isin(memory, POISON_BITS).sum() >= 64 * (3 * 5 - 1)  # behind each head but the last
 
 
 @pytest.mark.parametrize(
