@@ -102,7 +102,7 @@ def _tensormap_fence(b: Builder, m: Modifiers) -> None:
     if not acquire:
         b.emit("fence")
         return
-    address, size = b.instruction.operands
+    address, size = b.operands(2)
     if not isinstance(size, Immediate) or size.bits != 128:
         b.fail("the size of a tensor map, 128, is expected")
     b.emit("tensormap_fence", "b64", src=[b.address_value(address, "generic", 64)])
@@ -147,7 +147,7 @@ def _arrive(b: Builder, m: Modifiers, space: str, *, drop: bool) -> None:
     m.need("b64")
     m.done()
     operands = list(b.instruction.operands)
-    with_state = not isinstance(operands[0], Address)
+    with_state = bool(operands) and not isinstance(operands[0], Address)
     if with_state and space == "shared::cluster" and not isinstance(operands[0], Sink):
         b.fail("an arrival at .shared::cluster returns no state: the sink _ is expected")
     state = [b.dst(operands.pop(0), "b64")] if with_state else []

@@ -124,6 +124,8 @@ def drop_policy(b: Builder, operands: tuple[Operand, ...], hinted: bool) -> tupl
     instruction runs."""
     if not hinted:
         return operands
+    if not operands:
+        b.fail("a cache policy is expected, and there is no operand")
     policy = operands[-1]
     unit = b.src(policy, "b64")
     if not (policy.name in _policies(b) if isinstance(policy, Register) else _is_policy(policy)):

@@ -9,6 +9,7 @@ for the compiler. A runner that cannot be used is ended, and another one started
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import subprocess
 import threading
@@ -20,6 +21,7 @@ from fmha.harness.worker.process import spawn, terminate_group
 
 MODULE = "fmha.harness.stages.hosted"
 GO = b"go\n"
+_PIPE_BYTES = 1 << 20  # else who writes and who reads wait for each other every 64 KiB
 TAKE_SECONDS = 30.0  # for an interpreter to start and take its modules
 # What a runner loads that needs nothing of the worktree; what a judge does not have is passed over.
 _FIRST = (
@@ -172,6 +174,8 @@ class Preloaded:
             modules = [[name, str(tree / path), package, len(data)] for name, path, package, data in kept.modules()]
             head = json.dumps({"modules": modules, "first": _FIRST, "asks": _ASKS, "tree": str(tree)}).encode()
             assert process.stdin is not None
+            with contextlib.suppress(OSError):  # an account has only so many large pipes
+                fcntl.fcntl(process.stdin.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             process.stdin.write(b"%12d" % len(head) + head + b"".join(data for _, _, _, data in kept.modules()))
             process.stdin.flush()
             self._fed = True

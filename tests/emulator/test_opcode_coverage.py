@@ -8,7 +8,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.decode import decode_entry
-from tests.emulator.opcode_samples import module
+from tests.emulator.opcode_samples import HEADER, module, sample
 
 HERE = Path(__file__).parent
 OPCODES = (HERE / "opcodes.txt").read_text().split()
@@ -35,6 +35,24 @@ def test_opcode_decodes_unless_it_is_listed_as_missing(opcode: str) -> None:
     refusal = _refusal(opcode)
     assert bool(refusal) == (opcode in MISSING), refusal
     assert not refusal or opcode.split(".")[0] in refusal
+
+
+def test_operands_too_few_are_refused_and_no_fault_of_the_decoder() -> None:
+    """Whatever is left out at the end, none of them included: it is refused as PTX, or read as what it says."""
+    samples = [sample(opcode).rstrip(";") for opcode in OPCODES]
+    samples += ["stacksave.u64 %d1", "stackrestore.u64 %d1", "getctarank.shared::cluster.u32 %r1, %r2"]
+    samples += ["fence.proxy.tensormap::generic.acquire.gpu [%d1], 128"]
+    for text in samples:
+        head, _, operands = text.partition(" ")
+        parts = operands.split(", ")
+        for count in range(len(parts)):
+            whole = HEADER.replace("%s", f"{head} {', '.join(parts[:count])};")
+            try:
+                decode_entry(emulator.load_ptx(whole).parsed, "k", {})
+            except emulator.PtxError:
+                continue
+            except Exception as error:
+                raise AssertionError(f"{head} with {count} operands") from error
 
 
 def test_the_refusal_names_the_unknown_modifier() -> None:

@@ -31,7 +31,7 @@ def getctarank(b: Builder, m: Modifiers) -> None:
     space = _space(m)
     type_name = m.type(("u32", "u64"))
     m.done()
-    d, a = b.instruction.operands
+    d, a = b.operands(2)
     mods = SPACES[space] << MODS["space_shift"]
     width = width_of(type_name)
     b.emit("getctarank", type_name, dst=[b.dst(d, "u32")], src=[b.src(a, type_name)], mods=mods, width_src=width)
@@ -41,7 +41,7 @@ def setmaxnreg(b: Builder, m: Modifiers) -> None:
     mods = m.choose({"inc": 0, "dec": MODS["setmaxnreg_dec"]})
     m.need("sync", "aligned", "u32")
     m.done()
-    count = b.instruction.operands[0]
+    (count,) = b.operands(1)
     if not isinstance(count, Immediate) or count.bits % 8 or not 24 <= count.bits <= 256:
         b.fail("a constant register count in 24..256 and a multiple of 8 is expected")
     limit = b.function.directives.get("maxnreg", (0,))[0]
@@ -56,7 +56,7 @@ def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:
         mods = MODS["bulk_multicast"] if m.take("multicast::cluster::all") else 0
         m.need("b128")
         m.done()
-        address, barrier = b.instruction.operands
+        address, barrier = b.operands(2)
         src = [b.address_value(address, "shared", 32), b.address_value(barrier, "shared", 32)]
         b.emit("clc_try_cancel", "b128", src=src, mods=mods)
         return
@@ -64,7 +64,7 @@ def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:
     if m.take("is_canceled"):
         m.need("pred", "b128")
         m.done()
-        p, response = b.instruction.operands
+        p, response = b.operands(2)
         b.emit("clc_canceled", "b128", dst=[b.dst(p, "pred")], src=[b.src(response, "b128")])
         return
     _first_ctaid(b, m)
@@ -76,7 +76,7 @@ def _first_ctaid(b: Builder, m: Modifiers) -> None:
         m.need("v4")
     m.need("b32", "b128")
     m.done()
-    d, response = b.instruction.operands
+    d, response = b.operands(2)
     dst = [-1, -1, -1]
     if axis >= 0:
         dst[axis] = b.dst(d, "b32")

@@ -37,7 +37,7 @@ def pop(b: Builder, m: Modifiers) -> None:
 def copy(b: Builder, m: Modifiers) -> None:
     """To, from: addresses of .param variables; bytes."""
     m.done()
-    to, source, size = b.instruction.operands
+    to, source, size = b.operands(3)
     assert isinstance(size, Immediate)
     b.emit("local_copy", "b64", src=[b.src(to, "b64"), b.src(source, "b64")], immediate=size.bits)
 

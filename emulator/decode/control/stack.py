@@ -62,13 +62,13 @@ def allocate(b: Builder, m: Modifiers) -> None:
 
 def save(b: Builder, m: Modifiers) -> None:
     width = _width(m)
-    (register,) = b.instruction.operands
+    (register,) = b.operands(1)
     _move(b, b.dst(register, f"b{width}"), b.stack, width, 64)
 
 
 def restore(b: Builder, m: Modifiers) -> None:
     width = _width(m)
-    (register,) = b.instruction.operands
+    (register,) = b.operands(1)
     _move(b, b.stack, b.src(register, f"b{width}"), 64, width)
 
 

@@ -82,6 +82,8 @@ def _emit(
 
 def atomic(b: Builder, m: Modifiers) -> None:
     access = _access(b, m)
+    if not b.instruction.operands:
+        b.fail("wrong number of operands")
     d, *operands = drop_policy(b, b.instruction.operands, access[4])
     _emit(b, [] if isinstance(d, Sink) else list(_items(d)), tuple(operands), access)
 
