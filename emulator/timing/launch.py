@@ -74,6 +74,17 @@ class Shape:
     firsts: tuple[int, ...] = ()  # with `work`: the first CTA of each cluster, in the order of the grid
     work: tuple[float, ...] = ()  # of each cluster, where those of one x differ
 
+    def at_work(self, ordinal: int, gpu: Architecture) -> float:
+        """Multiprocessors that are, on average, while this cluster is. Where work differs, those whose clusters have
+        less leave memory and L2 to the others."""
+        copies = self.copies(gpu)
+        sms = min(self.places(gpu) * self.cluster_size, -(-self.clusters * self.cluster_size // copies))
+        own = self.work[self.firsts.index(ordinal)] if self.work else 0.0
+        if not own:
+            return float(sms)
+        beside = sum(min(other, own) for other in self.work) / own
+        return max(float(self.cluster_size), min(float(sms), beside * self.cluster_size / copies))
+
     def spread(self, found: Mapping[int, float]) -> list[float]:
         """What the samples have, of each cluster: in between by its work, or along x."""
         if not self.work:
@@ -212,14 +223,12 @@ class Timing:
     ) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is that of `modelled` if
         left out."""
-        copies, places = self.shape.copies(self.architecture), self.shape.places(self.architecture)
-        size, share = self.shape.cluster_size, share or self._found(times)[1]
-        sms = min(places * size, -(-self.shape.clusters * size // copies))
+        copies, share = self.shape.copies(self.architecture), share or self._found(times)[1]
         raw = self._recorder.replay(
             self._program,
             [ordinal] * copies,
             self.architecture.values | dict(times or {}),
-            sms=float(sms),
+            sms=self.shape.at_work(ordinal, self.architecture),
             from_l2=share.from_l2,
             from_hbm=share.from_hbm,
             waits=share.waits,
@@ -240,6 +249,8 @@ class Timing:
 
     def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
         """Of each cluster that is looked at; those that did the same are replayed once."""
+        if self.shape.work:
+            return {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
         of = {n: self.replay(n, times, share=share) for n in {self._alike[ordinal] for ordinal in self.ordinals}}
         return {ordinal: of[self._alike[ordinal]] for ordinal in self.ordinals}
 

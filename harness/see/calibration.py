@@ -176,7 +176,8 @@ def _values(probes: Probes, gpu: Architecture) -> _Values:
         "hbm_queue": (queue if queue > _OWN_BYTES else 0.0, ("hbm_queue", "hbm_latency")),
         "matrix_rate": (rows_of_product(gpu) * 256 * 16 / each("product_256"), ("product_256",)),
     }
-    waited = was["matrix_issue"] + was["mbarrier_wake"] if "columns" in probes else 0.0
+    # Between two products of a chain: what sets the second one's flag, or on Blackwell its issue and the wait.
+    waited = was["matrix_issue"] + was["mbarrier_wake"] if "columns" in probes else was["alu_latency"] + 2
     for name, chain in (("shared", "product_chain"), ("registers", "product_chain_registers")):
         values[f"matrix_latency_{name}"] = (each(chain) - each("product_128") - waited, (chain, "product_128"))
     if "columns" in probes:

@@ -13,7 +13,7 @@ from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_queries, mean_of, rows_of_packed
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.lengths import Given, given, is_plain
@@ -64,15 +64,28 @@ def _choice(
     call = _split(item, gpu, _call(item, gpu, of))
     total = call.total_q
     asked = replace(item, splits=call.splits, merge="balanced" if call.balance else item.merge)
-    by_rule = None
     if total is not None:
         few = few_queries(call, total)
         asked = replace(asked, batch=max(1, -(-total // call.t)), q_lens="ragged" if few else "full")
-        if gpu.arch == ARCH and call.splits == 1:
-            everyone = call.batch * call.s_k if call.total_k is None else call.total_k
-            by_rule = rows_of_packed(call, total, everyone, item.mask != "none")
-    variant = variant_for(asked, gpu.arch, by_rule)
+    variant = variant_for(asked, gpu.arch, _rows_by_rule(item, call) if gpu.arch == ARCH else None)
     return variant if isinstance(variant, str) else Chosen(call, variant, of)
+
+
+def _ragged(item: Configuration, call: Call) -> bool:
+    return item.kv_lens != "full" or call.total_k is not None
+
+
+def _rows_by_rule(item: Configuration, call: Call) -> int | None:
+    """What choice has of a call that `attention` is given, where it knows more than a configuration says."""
+    if item.splits > 1 or item.merge != "auto" or item.topk:
+        return None
+    if call.splits > 1:
+        mean = mean_of(call.planes, _ragged(item, call), call.total_k)
+        return cheapest(call.planes, call.by_head, mean, call.splits)[0]
+    if call.total_q is None:
+        return None
+    keys = call.batch * call.s_k if call.total_k is None else call.total_k
+    return rows_of_packed(call, call.total_q, keys, item.mask != "none")
 
 
 def _call(item: Configuration, gpu: Architecture, of: Given | None) -> Call:
@@ -102,12 +115,10 @@ def _split(item: Configuration, gpu: Architecture, call: Call) -> Call:
     pay, or by the rules of fmha.harness.kernel_side.choice, or as many as fill the GPU."""
     if item.splits > 1 or item.merge != "auto":
         return call
-    if call.window_left is None or call.window_right is None:
-        ragged = item.kv_lens != "full" or call.total_k is not None
-        if balance := balance_of(gpu.arch, call.planes, ragged):
-            return replace(call, balance=balance, splits=1)
-    splits = splits_of(gpu.arch, call.planes)
+    splits, balance = None, None
+    if call.window_left is None or call.window_right is None:  # else the window decides, not s_k
+        splits, balance = division_of(gpu.arch, call.planes, call.by_head, _ragged(item, call), call.total_k)
     if splits is None:
         variant = variant_for(item, gpu.arch)
         splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
-    return replace(call, splits=splits)
+    return replace(call, splits=splits, balance=balance)

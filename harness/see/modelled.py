@@ -31,7 +31,7 @@ _OTHERS: Final = (
     "at worst"
 )
 WITHIN: Final[Mapping[str, str]] = {
-    "h200": "within 8% on the mean and 21% at worst, over 64 shapes",
+    "h200": "within 8% on the mean and 20% at worst, over 62 shapes",
     "h100": "within 8% on the mean and 22% at worst, over 62 shapes",
     "b200": _OTHERS,
     "gb200": _OTHERS,
@@ -212,12 +212,13 @@ def only(time: CallTime, which: str | None) -> CallTime:
 
 def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, float]:
     """Microseconds by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed
-    sequences and of heads beside one another are left out, and said to be: the model draws neither."""
+    sequences and of heads beside one another are left out, and said to be: no configuration's name has their
+    lengths."""
     try:
         every = json.loads(path.read_text(encoding="utf-8"))["rows"]
         rows = [row for row in every if not (row.get("lengths") or row.get("by_token"))]
         if len(rows) < len(every):
-            say(f"{len(every) - len(rows)} rows left out: the timing model draws no packed sequences or other layouts")
+            say(f"{len(every) - len(rows)} rows left out: no configuration's name says their lengths or layout")
         return {configuration_of(row).id: float(row["results"]["ours"]["median_us"]) for row in rows}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError("this is no record of `fmha bench --peer`", where=str(path)) from error

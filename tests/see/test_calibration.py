@@ -1,4 +1,4 @@
-"""`fmha calibrate`: what the probes' numbers become, and the probes themselves, which no GPU has run yet."""
+"""`fmha calibrate`: what the probes' numbers become, and the probes themselves, on the emulator."""
 
 from __future__ import annotations
 
@@ -13,35 +13,97 @@ from fmha.harness.see import calibration
 from tests.forked import fmha
 
 B200 = architecture("b200")
+GPUS = {"sm_90a": "h200", "sm_100a": "b200"}
+SIMPLE = {  # probes that are a constant's own
+    "ex2_chain": "mufu_latency",
+    "ex2_apart": "mufu_interval",
+    "fma_chain": "fma_latency",
+    "alu_chain": "alu_latency",
+    "alu_apart": "alu_interval",
+    "pack_chain": "pack_latency",
+    "pack_apart": "pack_interval",
+    "convert_chain": "convert_latency",
+    "convert_apart": "convert_interval",
+    "shuffle_chain": "shuffle_latency",
+    "shared_chain": "shared_latency",
+    "global_chain": "l2_latency",
+    "remote_chain": "cluster_latency",
+    "meetings": "barrier_wake",
+    "boxes": "tma_box",
+    "rows_16": "tma_row",
+}
 
 
 def printed(**other: float) -> str:
     """What the probes would print on a GPU that is as the model has it, but for the `other` constants."""
     value = B200.values | other
-    near = value["tma_box"] + value["tma_latency"] + value["mbarrier_wake"]
+    near = value["tma_box"] + value["tma_latency"] + value["mbarrier_wake"] + 512 / value["port_bytes"]
     alone, sms = near + value["hbm_latency"], B200.multiprocessors
-    queued = alone + value["hbm_queue"] * 4 * 8192 * sms / value["hbm_bytes"]
-    each = {
-        "ex2_chain": (512, value["mufu_latency"]),
-        "ex2_apart": (4096, value["mufu_interval"]),
-        "fma_chain": (512, value["fma_latency"]),
+    queued = alone + value["hbm_queue"] * 2 * 4096 * sms / value["hbm_bytes"]
+    between = 64 + B200.values["matrix_issue"] + B200.values["mbarrier_wake"]  # of products of 128 columns
+    each = {name: (512.0, value[constant]) for name, constant in SIMPLE.items()} | {
+        "arrivals": (512, value["mbarrier_wake"] + value["mbarrier_arrive"]),
         "port": (1 << 25, 1 / value["port_bytes"]),
         "l2": (1 << 25, sms / value["l2_bytes"]),
         "hbm": (1 << 24, sms / value["hbm_bytes"]),
         "l2_latency": (1 << 19, near / 512),
         "hbm_latency": (1 << 19, alone / 512),
-        "hbm_queue": (1 << 23, queued / (4 * 8192)),
+        "hbm_queue": (1 << 23, queued / (2 * 4096)),
+        "rows_64": (1 << 18, max(value["tma_row"], 64 / value["port_bytes"])),
+        "product_64": (8192, 48),
+        "product_128": (8192, 64),
+        "product_256": (8192, 128 * 4096 / value["matrix_rate"]),
+        "product_registers": (8192, 64),
+        "product_chain": (2048, between + value["matrix_latency_shared"]),
+        "product_chain_registers": (2048, between + value["matrix_latency_registers"]),
+        "columns": (4096, 32 * value["tmem_interval"]),
+        "columns_chain": (4096, 32 * value["tmem_interval"] + value["tmem_latency"]),
+        "calls": (500, 5 + other.get("launch_us", B200.launch_us.value)),
+        "calls_double": (500, 10 + other.get("launch_us", B200.launch_us.value)),
+        "calls_merged": (500, 5.2 + other.get("combine_us", B200.combine_us.value)),
+        "load_products": (32768, 128),
     }
     lines = [f"{name},{size}" + 3 * f",{size * one!r}" for name, (size, one) in each.items()]
-    return "\n".join([*lines, f"clock,0,{other.get('clock_mhz', B200.clock_mhz.value)},1845,1845"]) + "\n"
+    clock, load = (other.get(f"{name}_mhz", getattr(B200, f"{name}_mhz").value) for name in ("clock", "power_clock"))
+    more = [f"clock,0,{clock},1845,1845", f"load_clock,0,{load},{load},{load}"]
+    watts = ["load_watts,0,990,995,990", "limit_watts,0,1000,1000,1000"]
+    return "\n".join([*lines, *more, *watts]) + "\n"
 
 
 def test_a_gpu_that_is_as_the_model_has_it_gives_the_models_constants() -> None:
     measured = calibration.constants(calibration.read(printed()), B200)
-    assert len(measured) == 10
+    assert len(measured) == 33
     for constant in measured:
         assert constant.value == pytest.approx(constant.was.value), constant.name
         assert constant.as_said
+
+
+def test_products_and_rows_are_told_beside_what_the_model_would_say() -> None:
+    told = calibration.compared(calibration.read(printed()), B200)
+    assert [one.name for one in told][:2] == ["product of 128 x 64 x 16", "product of 128 x 128 x 16"]
+    for one in told:
+        assert one.modelled == pytest.approx(one.measured), one.name
+    slow = calibration.compared(calibration.read(printed(matrix_rate=2048.0)), B200)
+    assert slow[2].off == pytest.approx(-0.5)
+
+
+def test_a_clock_that_power_does_not_hold_down_says_nothing_of_power() -> None:
+    names = [c.name for c in calibration.constants(calibration.read(printed(power_clock_mhz=1845.0)), B200)]
+    assert "clock_mhz" in names
+    assert "power_clock_mhz" not in names
+
+
+def test_power_is_told_where_the_driver_tells_it() -> None:
+    assert calibration.watts(calibration.read(printed())) == (990, 1000)
+    silent = "".join(line for line in printed().splitlines(keepends=True) if "watts" not in line)
+    assert calibration.watts(calibration.read(silent)) is None
+
+
+def test_a_launch_is_as_said_within_what_graphs_differ_by() -> None:
+    found = {c.name: c for c in calibration.constants(calibration.read(printed(combine_us=0.25)), B200)}
+    assert found["combine_us"].as_said
+    found = {c.name: c for c in calibration.constants(calibration.read(printed(combine_us=2.0)), B200)}
+    assert not found["combine_us"].as_said
 
 
 def test_a_constant_that_is_another_is_told_and_how_far_the_model_was_off() -> None:
@@ -76,12 +138,12 @@ def test_the_record_replaces_the_models_constants(tmp_path: Path) -> None:
     done = fmha("calibrate", "--probes", "probes.csv", "--output", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = [line.split() for line in done.stdout.splitlines() if line.startswith("hbm_latency")]
-    assert line == ["hbm_latency", "1000", "1%", "500", "-50%", "beyond", "its", "30%"]
+    assert line == ["hbm_latency", "1000", "1.0%", "500", "-50%", "beyond", "its", "30%"]
     mine = architecture(str(tmp_path / "mine.yaml"))
     assert (mine.arch, mine.multiprocessors) == (B200.arch, B200.multiprocessors)
     assert mine.values["hbm_latency"] == 1000
     assert "measured by fmha calibrate" in mine.times["hbm_latency"].source
-    assert mine.times["matrix_rate"] == B200.times["matrix_rate"]
+    assert mine.times["matrix_issue"] == B200.times["matrix_issue"]
     modelled = fmha("roofline", "--gpu", "none.yaml", "hd64_t1_sk128_out-bf16", cwd=tmp_path)
     assert modelled.returncode == ExitCode.USAGE
 
@@ -112,4 +174,5 @@ def test_the_probes_run_on_the_emulator(tmp_path: Path, arch: str, capfd: pytest
     ran = programs.run_program((str(program), "small"), programs.Options(arch))
     assert (ran.code, ran.seen.hazards, dict(ran.seen.refused)) == (0, [], {})
     probes = calibration.read(capfd.readouterr().out)
-    assert {c.name for c in calibration.constants(probes, B200)} >= {"fma_latency", "port_bytes", "clock_mhz"}
+    assert {c.name for c in calibration.constants(probes, architecture(GPUS[arch]))} >= {"fma_latency", "matrix_rate"}
+    assert ("columns" in probes) == (arch == "sm_100a")

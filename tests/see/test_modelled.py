@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch import Shape, first_ctas, sampled_by
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import Configuration, parse_id
 from fmha.harness.kernel_side.launch import Call, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see import modelled
-from fmha.harness.see.call_time import CallTime, call_for, model
+from fmha.harness.see.call_time import CallTime, model
+from fmha.harness.see.choice import chosen
+from fmha.harness.see.lengths import given, seen_by, work_of
 from fmha.harness.see.timelines import drawn
 from fmha.harness.worker.compilers.build import build_variants
 from tests.forked import fmha
 
 
 def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tuple[Configuration, Call, CallTime]:
-    call = call_for(item, architecture("b200"))
-    variant = variant_for(replace(item, splits=call.splits), "sm_100a")
-    assert not isinstance(variant, str)
-    (built,) = build_variants(repository, [variant], cache, 300.0, 1, lambda line: None)
-    return item, call, model("b200", variant, Path(built.ptx), call)
+    one = chosen(item, architecture("b200"))
+    (built,) = build_variants(repository, [one.variant], cache, 300.0, 1, lambda line: None)
+    return item, one.call, model("b200", one.variant, Path(built.ptx), one.call)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +132,8 @@ def test_the_merge_is_a_small_part_of_a_long_row(
 
 def test_splits_are_those_of_attention():
     decode = parse_id("hd64_t1_sk8192_b16_h128_out-bf16")
-    assert call_for(decode, architecture("h200")).splits == 8
-    assert call_for(decode, architecture("b200")).splits == 148 // 16
+    assert chosen(decode, architecture("h200")).call.splits == 8
+    assert chosen(decode, architecture("b200")).call.splits == 148 // 16
 
 
 def test_rows_of_a_record_are_configurations(tmp_path):
@@ -145,7 +146,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     record.write_text(json.dumps({"rows": [*rows, rows[0] | {"by_token": True, "batch": 5}]}))
     said: list[str] = []
     assert len(modelled.measured(record, said.append)) == 1
-    assert said == ["2 rows left out: the timing model draws no packed sequences or other layouts"]
+    assert said == ["2 rows left out: no configuration's name says their lengths or layout"]
     record.write_text("{}")
     with pytest.raises(UserError, match="no record of"):
         modelled.measured(record)
@@ -171,14 +172,8 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
 @pytest.mark.parametrize(
     ("name", "absent"),
     [
-        ("hd64_t1_sk128_b2_lens-ragged", "lengths of batch entries"),
-        ("hd64_t1_sk128_b2_lens-empty", "lengths of batch entries"),
-        ("hd64_t1_sk128_b2_page16", "pages and no packed sequences"),
-        ("hd64_t1_sk128_b2_packed-k", "pages and no packed sequences"),
+        ("hd64_t4_sk128_top8_of64", "lists of sparse keys"),
         ("hd64_t8_sk128_causal_offsets-zero", "query offsets"),
-        ("hd64_t1_sk128_b2_splits2_merge-balanced", "balanced splits"),
-        ("hd64_t1_sk128_splits2_merge-cluster", "splits that a cluster merges"),
-        ("hd64_t1_sk128_h2_layout-bhsd", "tensors in other layouts"),
         ("hd64_t1_sk128_before3", "tensors with entries before the call's"),
     ],
 )
@@ -187,6 +182,85 @@ def test_what_is_not_modelled_is_refused_and_never_left_out_of_the_time(name: st
     item = parse_id(name)
     with pytest.raises(UserError, match=f"the timing model draws no {absent}"):
         list(modelled.modelled(Path.cwd(), [item], gpu, lambda line: None))
+
+
+RAGGED = parse_id("hd64_t1_sk2048_b8_lens-ragged_out-bf16_splits2")
+LENGTHS = np.array([2048, 64, 64, 64, 512, 1024, 0, 100], np.int32)
+
+
+def test_what_each_cta_has_to_do_is_its_part_of_the_keys_of_its_entry() -> None:
+    one = chosen(RAGGED, architecture("h200"), keys=LENGTHS)
+    assert one.of is not None
+    keys = one.variant.shape.keys
+    tiles = [-(-length // keys) for length in LENGTHS]
+    assert work_of(one.variant, one.call, one.of) == [x for n in tiles for x in (n // 2, n - n // 2)]
+    alike = chosen(RAGGED, architecture("h200"), keys=np.full(8, 512, np.int32))
+    assert alike.of is not None
+    assert work_of(alike.variant, alike.call, alike.of) == []
+
+
+def test_keys_that_queries_see_are_counted_under_a_mask() -> None:
+    causal = chosen(parse_id("hd64_t8_sk100_causal_out-bf16"), architecture("h200")).call
+    assert seen_by(causal, 8, 100) == sum(range(93, 101))
+    assert seen_by(causal, 8, 4) == 1 + 2 + 3 + 4
+    whole = chosen(parse_id("hd64_t8_sk100_out-bf16"), architecture("h200")).call
+    assert seen_by(whole, 3, 10) == 30
+
+
+def test_lengths_that_nobody_gives_are_drawn_as_a_run_draws_them() -> None:
+    inputs = given(RAGGED).inputs
+    assert inputs.kv_lens is not None
+    assert (inputs.kv_lens[1], inputs.kv_lens[5]) == (0, 2048)
+    assert given(parse_id("hd64_t1_sk128_b2_lens-empty")).inputs.kv_lens is not None
+    assert given(parse_id("hd64_t1_sk128_b2_page16")).inputs.kv_lens is None
+
+
+@pytest.fixture
+def cached(build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        modelled, "build_variants", lambda root, variants, _, *how: build_variants(root, variants, build_cache, *how)
+    )
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cached")
+def test_a_call_with_short_entries_takes_less_time_and_reads_less(repository: Path) -> None:
+    items = [
+        parse_id("hd64_t1_sk8192_b64_out-bf16_splits2"),
+        parse_id("hd64_t1_sk8192_b64_lens-ragged_out-bf16_splits2"),
+    ]
+    whole, ragged = (time for *_, time in modelled.modelled(repository, items, "h200", lambda line: None))
+    assert ragged.bytes < 0.8 * whole.bytes
+    assert 0.4 * whole.seconds() < ragged.seconds() <= whole.seconds()  # the longest entry lasts as long
+    (found,) = [timing.shape for _, timing in ragged.timings if timing.shape.work]
+    assert len(found.work) == found.clusters == 128
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hd64_t1_sk2048_b4_out-bf16_page16",
+        "hd64_t64_sk256_b6_lens-ragged_qlens-ragged_out-bf16_packed-both",
+        "hd64_t1_sk2048_b4_h4_kvh2_lens-ragged_out-bf16_splits8_merge-balanced",
+        "hd64_t64_sk256_b2_h4_kvh2_out-bf16_layout-fused",
+    ],
+)
+def test_what_lies_elsewhere_or_is_divided_otherwise_has_a_time(repository: Path, name: str) -> None:
+    ((_, call, time),) = modelled.modelled(repository, [parse_id(name)], "h200", lambda line: None)
+    assert 1e-6 < time.seconds() < 1e-4
+    assert all(launch.forced == 0 for launch in time.launches())
+    assert (call.balance is not None) == ("balanced" in name)
+
+
+def test_a_launch_of_uneven_work_is_looked_at_from_the_least_to_the_most() -> None:
+    work = [5.0, 1.0, 9.0, 9.0, 3.0, 7.0, 1.0]
+    assert sorted(work[n] for n in sampled_by(work)) == [1, 3, 5, 7, 9]
+    assert len(sampled_by([2.0] * 9 + [3.0])) == 2
+    shape = Shape(7, 1, 7, 1, 1, (1, 0, 2), None, first_ctas((7, 1, 1), (1, 1, 1)), tuple(work))
+    assert shape.at_work(2, architecture("h200")) == pytest.approx(sum(work) / 9)
+    assert shape.spread({1: 10.0, 0: 50.0, 2: 70.0}) == [50, 10, 70, 70, 30, 60, 10]
 
 
 def test_how_far_the_model_may_be_off_is_told_of_every_gpu() -> None:
@@ -204,8 +278,8 @@ def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(
     names = ("hd64_t2048_sk256_b2_out-bf16", "hd64_t2048_sk256_b16_out-bf16", "hd64_t2048_sk256_b32_out-bf16")
     items = [parse_id(name) for name in names]
     few, drawn, twice = (time.seconds() for *_, time in modelled.modelled(repository, items, "h200", lambda line: None))
-    assert walkers_of(variant_of(items[0]), call_for(items[0], architecture("h200"))) == 0
-    assert walkers_of(variant_of(items[1]), call_for(items[1], architecture("h200"))) > 0
+    assert walkers_of(variant_of(items[0]), chosen(items[0], architecture("h200")).call) == 0
+    assert walkers_of(variant_of(items[1]), chosen(items[1], architecture("h200")).call) > 0
     assert few < drawn < 4 * few  # one wave, and two
     assert 1.2 * drawn < twice < 2.4 * drawn
 
