@@ -22,7 +22,7 @@ from fmha import emulator
 from fmha.emulator import programs
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
-from fmha.harness.see.call_time import numbers
+from fmha.harness.see.lengths import numbers
 
 GPU: Final = "b200"
 HIDDEN: Final = 2048  # heads times head_dim

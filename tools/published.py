@@ -22,7 +22,8 @@ from typing import Final
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Timing
-from fmha.harness.see.call_time import numbers, seconds_of
+from fmha.harness.see.call_time import seconds_of
+from fmha.harness.see.lengths import numbers
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 GPU: Final = "b200"

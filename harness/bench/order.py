@@ -25,7 +25,8 @@ from fmha.harness.bench.launch import launch, output_sizes
 from fmha.harness.bench.trials import Trial, every_trial
 from fmha.harness.bench.tried import row_of
 from fmha.harness.bench.variants import ALL
-from fmha.harness.see.call_time import numbers, seconds_of
+from fmha.harness.see.call_time import seconds_of
+from fmha.harness.see.lengths import numbers
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 
 GPU: Final = "h200"

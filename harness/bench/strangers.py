@@ -19,7 +19,8 @@ from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.bench import split_kv
 from fmha.harness.bench.trials import problem_of
-from fmha.harness.see.call_time import numbers, seconds_of
+from fmha.harness.see.call_time import seconds_of
+from fmha.harness.see.lengths import numbers
 from fmha.harness.triton_ptx import ptx_for_cubin
 
 GPU: Final = "h200"

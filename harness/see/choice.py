@@ -13,7 +13,7 @@ from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_queries, mean_of, rows_of_packed
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.lengths import Given, given, is_plain
@@ -65,6 +65,9 @@ def _choice(
     total = call.total_q
     asked = replace(item, splits=call.splits, merge="balanced" if call.balance else item.merge)
     by_rule = None
+    if gpu.arch == ARCH and call.splits > 1:
+        mean = mean_of(call.planes, _ragged(item, call), call.total_k)
+        by_rule = cheapest(call.planes, call.by_head, mean, call.splits)[0]
     if total is not None:
         few = few_queries(call, total)
         asked = replace(asked, batch=max(1, -(-total // call.t)), q_lens="ragged" if few else "full")
@@ -102,12 +105,14 @@ def _split(item: Configuration, gpu: Architecture, call: Call) -> Call:
     pay, or by the rules of fmha.harness.kernel_side.choice, or as many as fill the GPU."""
     if item.splits > 1 or item.merge != "auto":
         return call
-    if call.window_left is None or call.window_right is None:
-        ragged = item.kv_lens != "full" or call.total_k is not None
-        if balance := balance_of(gpu.arch, call.planes, ragged):
-            return replace(call, balance=balance, splits=1)
-    splits = splits_of(gpu.arch, call.planes)
+    splits, balance = None, None
+    if call.window_left is None or call.window_right is None:  # else the window decides, not s_k
+        splits, balance = division_of(gpu.arch, call.planes, call.by_head, _ragged(item, call), call.total_k)
     if splits is None:
         variant = variant_for(item, gpu.arch)
         splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
-    return replace(call, splits=splits)
+    return replace(call, splits=splits, balance=balance)
+
+
+def _ragged(item: Configuration, call: Call) -> bool:
+    return item.kv_lens != "full" or call.total_k is not None
