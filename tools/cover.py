@@ -30,10 +30,10 @@ from fmha.harness.kernel_side import variants
 from fmha.harness.kernel_side.choice import (
     ARCH,
     MOST_IN_CLUSTER,
-    MULTIPROCESSORS,
     ctas_per_sm,
 )
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM100_FEW_ROWS, sm90_shape, sm100_shape
+from fmha.harness.kernel_side.price import MULTIPROCESSORS
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Sequence[Any]]

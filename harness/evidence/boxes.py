@@ -30,10 +30,8 @@ def box_lines(first: RunRecord, second: RunRecord) -> Iterator[str]:
     for name, early, late in pairs:
         fields = share_fields(early, late)
         of_copy, of_product = (fields[of] for of in ("copied", "multiplied"))
-        shares = f"{of_copy:+.1%} of the box's copy" + (
-            "" if of_product is None else f", {of_product:+.1%} of its product"
-        )
-        yield f"time {name}: {fields['seconds']:+.1%} in seconds, {shares}"
+        product = "" if of_product is None else f", {_percent(of_product)} of its product"
+        yield f"time {name}: {_percent(fields['seconds'])} in seconds, {_percent(of_copy)} of the box's copy{product}"
 
 
 def share_fields(early: Timing, late: Timing) -> dict[str, float | None]:

@@ -185,6 +185,36 @@ def test_head_dims_between_agree_with_the_definition(head_dim: int) -> None:
         near(got, wanted)
 
 
+@pytest.mark.parametrize("kind", ["views", "packed", "paged"])
+def test_sizes_that_no_call_had_give_the_bits_of_a_plan(kind: str, fresh: None) -> None:
+    """The first call of all is planned in Python, the others by compiled code."""
+    from fmha.harness.attention import plans
+    from fmha.harness.attention.sized import SizedPlan
+
+    generator = torch.Generator().manual_seed(7)
+    taken = 0
+    for s_k in (300, 301, 437, 1900, 1901, 4096):
+        q, k, v = (bf16(generator, 3, n, heads, 128).cuda() for n, heads in ((1, 16), (s_k + 8, 4), (s_k + 8, 4)))
+        call: Call = {"q": q, "k": k[:, :s_k], "v": v[:, :s_k]}
+        given: Call = {}
+        if kind == "packed":
+            ends = torch.tensor([0, s_k // 3, s_k // 2, s_k], dtype=torch.int32, device="cuda")
+            call = {"q": bf16(generator, s_k, 16, 128).cuda(), "k": k[0, :s_k], "v": v[0, :s_k]}
+            given = {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+            call |= {"max_seqlen_q": s_k // 2, "max_seqlen_k": s_k // 2}
+        elif kind == "paged":
+            call = {"q": q} | {name: bf16(generator, 300, 64, 4, 128).cuda() for name in "kv"}
+            table = torch.randint(0, 300, (3, -(-s_k // 64)), generator=generator, dtype=torch.int32).cuda()
+            given = {"block_table": table, "kv_lens": int32(s_k, 1, s_k // 2).cuda()}
+        got = attention(**call, **given, causal=True)
+        taken += isinstance(next(reversed(plans._plans.values())), SizedPlan)
+        tensors = {name: call[name] for name in "qkv"}
+        wanted = plan(**call, **given, causal=True)(**tensors, **given)
+        assert torch.equal(got.o, wanted.o), s_k
+        assert torch.equal(got.statistics, wanted.statistics), s_k
+    assert taken >= 2  # of six; a kernel that is taken for the first time is loaded in Python
+
+
 def moved(x: Any) -> Any:
     from dataclasses import fields, replace
 

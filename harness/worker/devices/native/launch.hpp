@@ -113,8 +113,7 @@ inline MapSpec key_map(const Variant& variant, const Call& call, const Decision&
     i64 rows = call.page_size ? call.page_size : call.s_k;
     i64 outer = call.page_size ? call.pages : call.batch;
     if (!gaps) s = {rows * call.kv_heads * call.width, call.kv_heads * call.width, call.width};
-    if (!by_head(call, d))
-        return strided({call.width, rows, outer}, {s.row, s.entry}, {kBoxElements, variant.keys, 1});
+    if (!by_head(call, d)) return strided({call.width, rows, outer}, {s.row, s.entry}, {kBoxElements, variant.keys, 1});
     if (call.packed_k()) rows = call.total_k, outer = 1;
     return strided({call.width, rows, call.kv_heads, outer}, {s.row, s.head, s.entry},
                    {kBoxElements, key_box(variant.keys, call.page_size), 1, 1});
@@ -148,11 +147,15 @@ inline Made made_of(const Tables& tables, const Call& call, const Decision& d) {
     made.q = query_map(variant, call, d);
     made.k = key_map(variant, call, d, call.k_gaps, call.k);
     made.v = key_map(variant, call, d, call.v_gaps, call.v);
-    const i64 planes = call.planes(), slots = kMultiprocessors * tables.shape_of(call.head_dim, variant.asked).ctas_per_sm;
+    const i64 planes = call.planes(),
+              slots = kMultiprocessors * tables.shape_of(call.head_dim, variant.asked).ctas_per_sm;
     const i64 row_tiles = divide_up(call.rows(), tile_rows(variant, call, d));
     const bool walks = variant.kind == kDense && call.head_dim < 512 && d.splits == 1 && !d.balance_ctas;
     made.draws = walks && row_tiles * planes > slots;
-    made.forward = {variant.forward, {row_tiles, d.splits, planes}, variant.threads, variant.shared_bytes,
+    made.forward = {variant.forward,
+                    {row_tiles, d.splits, planes},
+                    variant.threads,
+                    variant.shared_bytes,
                     overlaps_grid_before(call, d.splits)};
     if (made.draws) made.forward.grid = {slots, 1, 1};
     if (d.balance_ctas) made.forward.grid = {d.balance_ctas, 1, 1};

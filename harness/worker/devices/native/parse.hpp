@@ -12,7 +12,19 @@ namespace fmha::planner {
 
 // Places of fmha.harness.attention.tensors.NAMES.
 enum Place {
-    kQ, kK, kV, kKvLens, kQueryOffsets, kSink, kSparseK, kSparseV, kSparseIndices, kSparseLens, kBlockTable, kCuQ, kCuK,
+    kQ,
+    kK,
+    kV,
+    kKvLens,
+    kQueryOffsets,
+    kSink,
+    kSparseK,
+    kSparseV,
+    kSparseIndices,
+    kSparseLens,
+    kBlockTable,
+    kCuQ,
+    kCuK,
     kPlaces
 };
 

@@ -277,11 +277,10 @@ PyObject* make(PyTypeObject* type, PyObject* given, PyObject*) {
     if (!planner) return nullptr;
     planner->tables = new Tables;
     Tables& tables = *planner->tables;
-    planner->driver = {reinterpret_cast<decltype(Driver::launch)>(launch),
-                       reinterpret_cast<decltype(Driver::move)>(move),
-                       reinterpret_cast<decltype(Driver::current)>(current),
-                       reinterpret_cast<decltype(Driver::enter)>(enter),
-                       reinterpret_cast<decltype(Driver::encode)>(encode)};
+    planner->driver = {
+        reinterpret_cast<decltype(Driver::launch)>(launch), reinterpret_cast<decltype(Driver::move)>(move),
+        reinterpret_cast<decltype(Driver::current)>(current), reinterpret_cast<decltype(Driver::enter)>(enter),
+        reinterpret_cast<decltype(Driver::encode)>(encode)};
     planner->context = reinterpret_cast<void*>(context);
     planner->most_scratch = most_scratch;
     using Values = const std::vector<double>&;
@@ -291,15 +290,13 @@ PyObject* make(PyTypeObject* type, PyObject* given, PyObject*) {
                                return Variant{whole(v[0]), whole(v[1]), whole(v[2]), whole(v[3]), whole(v[4]),
                                               whole(v[5]), whole(v[6]), whole(v[7]), whole(v[8]), whole(v[9])};
                            }) &&
-        take_rows<Shape>(shapes, 5, tables.shapes,
-                         [](Values v) {
-                             return Shape{whole(v[0]), whole(v[1]), whole(v[2]), whole(v[3]), whole(v[4])};
-                         }) &&
+        take_rows<Shape>(
+            shapes, 5, tables.shapes,
+            [](Values v) { return Shape{whole(v[0]), whole(v[1]), whole(v[2]), whole(v[3]), whole(v[4])}; }) &&
         take_rows<Pace>(paces, 6, tables.paces,
                         [](Values v) { return Pace{whole(v[0]), whole(v[1]), whole(v[2]), v[3], v[4], v[5]}; }) &&
-        take_rows<Rates>(rates, 9, tables.rates, [](Values v) {
-            return Rates{whole(v[0]), v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
-        });
+        take_rows<Rates>(rates, 9, tables.rates,
+                         [](Values v) { return Rates{whole(v[0]), v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]}; });
     if (right) return reinterpret_cast<PyObject*>(planner);
     Py_DECREF(planner);
     return nullptr;

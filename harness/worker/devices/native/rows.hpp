@@ -136,9 +136,10 @@ inline i64 rows_of_packed(const Tables& tables, const Call& call, i64 queries, i
     std::size_t count = 0;
     known[count++] = {call.t, call.s_k, static_cast<double>(call.kv_heads)};
     if (call.batch > 1) {
-        const double rest = static_cast<double>(std::max(queries - call.t, call.batch - 1)) /
-                            static_cast<double>(call.batch - 1);
-        const bool spread = static_cast<double>(call.t) > kAlike * static_cast<double>(queries) / static_cast<double>(call.batch);
+        const double rest =
+            static_cast<double>(std::max(queries - call.t, call.batch - 1)) / static_cast<double>(call.batch - 1);
+        const bool spread =
+            static_cast<double>(call.t) > kAlike * static_cast<double>(queries) / static_cast<double>(call.batch);
         static constexpr double kOne[] = {1.0};
         const std::span<const double> shares = spread ? std::span<const double>(kSpread) : kOne;
         for (const double share : shares) {

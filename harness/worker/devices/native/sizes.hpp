@@ -11,7 +11,7 @@ using i64 = std::int64_t;
 using u64 = std::uint64_t;
 using u32 = std::uint32_t;
 
-constexpr i64 kUnlimited = -1;  // of a window's sides
+constexpr i64 kUnlimited = -1;         // of a window's sides
 constexpr i64 kMultiprocessors = 132;  // of an H100 and of an H200, for which rules are: choice.py
 
 inline i64 divide_up(i64 a, i64 b) { return (a + b - 1) / b; }
@@ -30,7 +30,7 @@ struct Call {
     i64 left = kUnlimited, right = kUnlimited;
     float scale = 0;
     bool shared_kv = false, normalise = true, output_bf16 = false;
-    bool ragged = false;  // keys differ in number
+    bool ragged = false;                                  // keys differ in number
     bool q_gaps = false, k_gaps = false, v_gaps = false;  // else contiguous, and the strides do not count
     Strides q, k, v;
     i64 asked_splits = 0;  // 0: left to us
@@ -49,7 +49,7 @@ struct Variant {
     i64 head_dim, asked, kind;  // FMHA_ROWS, and a place in SM90_KINDS
     i64 by_head, paged, by_length;
     i64 rows, keys, threads, shared_bytes;
-    void* forward = nullptr;  // null until it was loaded
+    void* forward = nullptr;         // null until it was loaded
     std::array<void*, 8> combine{};  // by the bits below
 };
 enum Kind : i64 { kWhole, kDense, kPlain };
