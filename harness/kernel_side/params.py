@@ -201,6 +201,15 @@ def sm100_prefill_shape(head_dim: int) -> LaunchShape:
     return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
 
 
+def sm100_pair_shape(head_dim: int) -> LaunchShape:
+    """fmha_sm100_pair_shape of fmha_launch.h."""
+    rows, keys, stages, ctas = 64 if head_dim == 512 else 128, 64, 4, 2
+    elements = rows * head_dim + stages * keys * 256 + rows * ctas * keys
+    exchange = 0 if rows == 128 else 2 * 128 * 4
+    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
+    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes, ctas)
+
+
 @dataclass(frozen=True, slots=True)
 class Sm90Launch:
     """FmhaSm90Launch of kernel/sm90/launch.h, which says what each figure is."""

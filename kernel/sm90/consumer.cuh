@@ -4,7 +4,7 @@
 
 #include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
-#include "ptx/cluster.cuh"
+#include "common/ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "ptx/wgmma.cuh"
 #include "rows.cuh"

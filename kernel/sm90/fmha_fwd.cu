@@ -9,7 +9,7 @@
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
 #include "fmha_params.h"
-#include "ptx/cluster.cuh"
+#include "common/ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "tiles.cuh"
 #include "traits.cuh"

@@ -7,7 +7,7 @@
 #include "launch.h"
 #include "packed.cuh"
 #include "parts.cuh"
-#include "ptx/cluster.cuh"
+#include "common/ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "tiles.cuh"
 
