@@ -11,6 +11,7 @@ from fmha.harness.kernel_side.params import (
     SM90_KINDS,
     SM90_SHAPES,
     SM100_FEW_ROWS,
+    SM100_PAIRS,
     sm90_shape,
     sm100_pair_shape,
     sm100_prefill_shape,
@@ -59,17 +60,19 @@ def _sm100_prefill(head_dim: int) -> Variant:
     )
 
 
-def _sm100_pair(head_dim: int) -> Variant:
-    entry = f"fmha_pair_sm100_hd{head_dim}"
+def _sm100_pair(head_dim: int, rows: int) -> Variant:
+    shape = sm100_pair_shape(head_dim, rows)
+    name = f"sm100_hd{head_dim}_pair{shape.row_tile}"
+    entry = f"fmha_fwd_{name}"
     return Variant(
-        name=f"sm100_hd{head_dim}_pair",
+        name=name,
         arch="sm_100a",
         source=_PAIR,
         entry=entry,
         head_dim=head_dim,
         p_path="smem",
-        shape=sm100_pair_shape(head_dim),
-        defines=(("FMHA_HEAD_DIM", str(head_dim)), ("FMHA_ENTRY", entry)),
+        shape=shape,
+        defines=(("FMHA_HEAD_DIM", str(head_dim)), ("FMHA_ROWS", str(shape.row_tile)), ("FMHA_ENTRY", entry)),
         combine="fmha_combine",
     )
 
@@ -116,7 +119,7 @@ VARIANTS: tuple[Variant, ...] = (
     _sm100(512, "tmem"),
     *(_sm100(head_dim, "smem", rows) for head_dim, rows in SM100_FEW_ROWS),
     *(_sm100_prefill(head_dim) for head_dim in (64, 128)),
-    *(_sm100_pair(head_dim) for head_dim in (256, 512)),
+    *(_sm100_pair(head_dim, rows) for head_dim, rows in SM100_PAIRS),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
     *(sm90_variant(*made, "dense", by_head=True) for made in _DENSE),

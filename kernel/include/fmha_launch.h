@@ -61,14 +61,15 @@ constexpr FmhaLaunchShape fmha_sm100_prefill_shape(int32_t head_dim) {
 }
 
 // The kernel of CTA pairs, at head_dim 256 and 512, kernel/sm100/pair/fmha_pair.cu. A row tile has twice the rows of a
-// CTA, a tile of keys twice the keys; `stages` are slots of the ring, of 32 KiB. Q, the ring, P, and what fmha_sm100_shape
-// has as well. Pairs go through row tiles; grid (2 * pairs, splits, 1), no more pairs than there are row tiles.
+// CTA, 64 or 128, a tile of keys twice the keys; `stages` are slots of the ring, of 16 KiB. Q, the ring, P, and what
+// fmha_sm100_shape has as well. Pairs go through row tiles; grid (2 * pairs, splits, 1), no more than there are row tiles.
 constexpr int32_t kFmhaSm100PairCtas = 2;
-constexpr FmhaLaunchShape fmha_sm100_pair_shape(int32_t head_dim) {
-    const int32_t rows = head_dim == 512 ? 64 : 128, keys = 64, stages = 4;
+constexpr int32_t kFmhaSm100PairControlBytes = 256;
+constexpr FmhaLaunchShape fmha_sm100_pair_shape(int32_t head_dim, int32_t rows) {
+    const int32_t keys = 64, stages = head_dim == 512 ? 9 : rows == 64 ? 11 : 8;
     return {rows, keys, stages, kFmhaSm100Threads,
-            kFmhaSharedAlignment + rows * head_dim * 2 + stages * keys * 256 * 2 + rows * kFmhaSm100PairCtas * keys * 2 +
-                fmha_sm100_exchange_bytes(rows, true) + kFmhaSharedControlBytes};
+            kFmhaSharedAlignment + rows * head_dim * 2 + stages * keys * 128 * 2 + rows * kFmhaSm100PairCtas * keys * 2 +
+                fmha_sm100_exchange_bytes(rows, true) + kFmhaSm100PairControlBytes};
 }
 
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong

@@ -11,7 +11,7 @@
 //
 // The module has the combine kernels as well, for launches with splits.
 //
-// Built once a head_dim: -DFMHA_HEAD_DIM=256|512 -DFMHA_ENTRY=name.
+// Built once a shape: -DFMHA_HEAD_DIM=256|512 -DFMHA_ROWS=128|256, of a row tile, -DFMHA_ENTRY=name.
 #define FMHA_KV_HEADS 1
 #define FMHA_PAGED 1
 
@@ -87,5 +87,5 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-    fmha::forward<fmha::PairTraits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));
+    fmha::forward<fmha::PairTraits<FMHA_HEAD_DIM, FMHA_ROWS / kFmhaSm100PairCtas>>(params, fmha::ptx::shared_address(dynamic_shared));
 }

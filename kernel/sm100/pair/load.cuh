@@ -20,7 +20,7 @@ struct PairLoader {
     int rank;
     uint64_t policy;  // of K and V
     KeyTiles<Traits> keys, values;
-    int use = 0;           // of the ring, a part each: K0, K1, V0, K2, V1, ..., of all row tiles
+    RingPlace<Traits::kSlots> ring;  // K0, K1, V0, K2, V1, ..., of all row tiles
     uint32_t queries = 0;  // that were loaded
 
     __device__ PairLoader(const FmhaParams& params, PairShared<Traits> shared, int rank)
@@ -74,27 +74,26 @@ struct PairLoader {
         }
     }
 
-    // Part `part` of a tile, into the next slot.
-    __device__ void load_part(const KeyTiles<Traits>& at, int part, bool value) {
-        const Turn<Traits::kSlots> turn(use++);
-        ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);  // the first time round it counts as empty
-        expect(shared.kv_full(turn.slot), Traits::kPartBytes);
+    // Once the next slot is empty, which it counts as the first time round.
+    __device__ void wait_for_slot() { ptx::mbarrier_wait(shared.kv_empty(ring.slot), ring.parity ^ 1); }
+
+    // A part, into the next slot: 128 columns of head_dim from `element` on, of as many keys as a CTA has of K.
+    __device__ void load_part(const Work& work, const FmhaTensorMap& map, int element, int key) {
+        wait_for_slot();
+        expect(shared.kv_full(ring.slot), Traits::kPartBytes);
         if (ptx::elect_one()) {
-            const Work& work = at.work;
-            const int key = first_key(work, work.first_tile + at.tile, Traits::kKeys);
-            const int element = part * Traits::kOutputN;
-            const uint32_t to = shared.kv(turn.slot), full = of_leader(shared.kv_full(turn.slot));
-            const FmhaTensorMap& map = value && !(params.flags & kFmhaSharedKv) ? params.v : params.k;
 #pragma unroll
-            for (int box = 0; box < Traits::kPartBytes / Traits::kKeyChunkBytes; ++box) {
-                // Of K a box is a chunk; of V there are two, one below the other, in a chunk.
-                const int chunk = value ? box / Traits::kCtas : box, half = value ? box % Traits::kCtas : rank;
-                const int first = element + (value ? rank * Traits::kCtaColumns : 0);
-                load_box(work, map, to + box * Traits::kKeyChunkBytes, full, first + chunk * Traits::kChunkElements,
-                         key + half * Traits::kCtaKeys);
+            for (int chunk = 0; chunk < Traits::kPartChunks; ++chunk) {
+                load_box(work, map, shared.kv(ring.slot) + chunk * Traits::kKeyChunkBytes,
+                         of_leader(shared.kv_full(ring.slot)), element + chunk * Traits::kChunkElements, key);
             }
         }
         __syncwarp();
+        ring.advance();
+    }
+
+    __device__ int first_key_of(const KeyTiles<Traits>& at) const {
+        return first_key(at.work, at.work.first_tile + at.tile, Traits::kKeys);
     }
 
     // K of the next tile, and Q behind the first of a row tile: it waits for the last scores of the one before. False if
@@ -103,8 +102,9 @@ struct PairLoader {
         if (!keys.next(params)) {
             return false;
         }
+        const int key = first_key_of(keys) + rank * Traits::kCtaKeys;
         for (int part = 0; part < Traits::kParts; ++part) {
-            load_part(keys, part, false);
+            load_part(keys.work, params.k, part * Traits::kCtaColumns, key);
         }
         if (keys.first()) {
             load_query(of_cta<Traits>(keys.work, rank));
@@ -113,8 +113,12 @@ struct PairLoader {
     }
 
     __device__ void load_values() {
+        const FmhaTensorMap& map = params.flags & kFmhaSharedKv ? params.k : params.v;
+        const int key = first_key_of(values);
         for (int part = 0; part < Traits::kParts; ++part) {
-            load_part(values, part, true);
+            const int accumulator = part / Traits::kCtas, half = part % Traits::kCtas;
+            load_part(values.work, map, accumulator * Traits::kOutputN + rank * Traits::kCtaColumns,
+                      key + half * Traits::kCtaKeys);
         }
     }
 };
@@ -131,9 +135,9 @@ __device__ __forceinline__ void pair_load_role(const FmhaParams& params, PairSha
     }
     // No arrival may come after the CTA has gone: every slot that was filled is empty again, and so is Q.
 #pragma unroll 1
-    for (int last = loader.use > Traits::kSlots ? loader.use - Traits::kSlots : 0; last < loader.use; ++last) {
-        const Turn<Traits::kSlots> turn(last);
-        ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity);
+    for (int slot = 0; slot < Traits::kSlots; ++slot) {
+        loader.wait_for_slot();
+        loader.ring.advance();
     }
     if (loader.queries > 0) {
         ptx::mbarrier_wait(shared.query_empty(), (loader.queries - 1) & 1);

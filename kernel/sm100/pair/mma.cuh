@@ -19,19 +19,18 @@ template <class Traits>
 struct PairMma {
     PairShared<Traits> shared;
     uint32_t tmem;
-    int use = 0;  // of the ring, as the TMA warps count
+    RingPlace<Traits::kSlots> ring{};  // as the TMA warps go through it
     int scores = 0, outputs = 0;  // tiles whose S, and whose O, were issued
     uint32_t queries = 0;         // row tiles whose scores were begun
 
     // S = Q K^T over part `part` of head_dim, which adds to those before it.
-    __device__ void issue_scores(int slot, int part) {
+    __device__ void issue_scores(int part) {
         constexpr uint32_t kStep = Traits::kKMajorStepBytes / 16, kUpper = upper_word(0, Traits::kKMajorStrideBytes);
-        constexpr int kChunks = Traits::kOutputN / Traits::kChunkElements;
         const uint32_t score = tmem + Traits::kTmemScore + scores % Traits::kBuffers * Traits::kScoreColumns;
-        const uint32_t query = (shared.query() + part * kChunks * Traits::kRowChunkBytes) >> 4;
-        const uint32_t key = shared.kv(slot) >> 4;
+        const uint32_t query = (shared.query() + part * Traits::kPartChunks * Traits::kRowChunkBytes) >> 4;
+        const uint32_t key = shared.kv(ring.slot) >> 4;
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
+        for (int chunk = 0; chunk < Traits::kPartChunks; ++chunk) {
             uint32_t a[4], b[4];
             ptx::places(a, query + chunk * (Traits::kRowChunkBytes / 16), kStep);
             ptx::places(b, key + chunk * (Traits::kKeyChunkBytes / 16), kStep);
@@ -39,30 +38,30 @@ struct PairMma {
         }
     }
 
-    // O += P V in the columns of part `part`, or O = P V for the first tile of keys.
-    __device__ void issue_output(int slot, int part, bool first) {
+    // O += P V of half `half` of the keys, or O = P V for the first half of the first tile.
+    __device__ void issue_output(int accumulator, int half, bool first) {
         constexpr uint32_t kRowStep = Traits::kKMajorStepBytes / 16, kStep = Traits::kMnMajorStepBytes / 16;
         constexpr uint32_t kRowUpper = upper_word(0, Traits::kKMajorStrideBytes);
         constexpr uint32_t kLeading = Traits::kMnMajorLeadingBytes / 16 << 16;  // in the lower word
         constexpr uint32_t kUpper = upper_word(Traits::kMnMajorLeadingBytes, Traits::kMnMajorStrideBytes);
-        const uint32_t output = tmem + Traits::kTmemOutput + part * Traits::kPartColumns;
-        const uint32_t probability = shared.probability() >> 4;
-        const uint32_t value = kLeading | shared.kv(slot) >> 4;
-#pragma unroll
-        for (int key = 0; key < Traits::kKeys; key += 4 * Traits::kMmaK) {
-            uint32_t a[4], b[4];
-            ptx::places(a, probability + key / Traits::kChunkElements * (Traits::kRowChunkBytes / 16), kRowStep);
-            ptx::places(b, value + key / Traits::kMmaK * kStep, kStep);
-            ptx::mma_pair_f16_smem_4(output, a, kRowUpper, b, kUpper, Traits::kOutputInstruction, key > 0 || !first);
-        }
+        const uint32_t output = tmem + Traits::kTmemOutput + accumulator * Traits::kPartColumns;
+        static_assert(Traits::kCtaKeys == 4 * Traits::kMmaK && Traits::kCtaKeys == Traits::kChunkElements);
+        uint32_t a[4], b[4];
+        ptx::places(a, (shared.probability() + half * Traits::kRowChunkBytes) >> 4, kRowStep);
+        ptx::places(b, kLeading | shared.kv(ring.slot) >> 4, kStep);
+        ptx::mma_pair_f16_smem_4(output, a, kRowUpper, b, kUpper, Traits::kOutputInstruction, half > 0 || !first);
     }
 
-    // Waits for the next part.
-    __device__ int wait_for_part() {
-        const Turn<Traits::kSlots> turn(use++);
-        ptx::mbarrier_wait(shared.kv_full(turn.slot), turn.parity);
+    // Waits for the next part,
+    __device__ void wait_for_part() {
+        ptx::mbarrier_wait(shared.kv_full(ring.slot), ring.parity);
         ptx::tcgen05_fence_after_thread_sync();
-        return turn.slot;
+    }
+
+    // and gives its slot back.
+    __device__ void release_part() {
+        ptx::mma_pair_commit(shared.kv_empty(ring.slot));
+        ring.advance();
     }
 
     // The scores of the next tile. They go where those of two tiles before were, which the softmax had read before it
@@ -71,10 +70,11 @@ struct PairMma {
         if (first) {
             ptx::mbarrier_wait(shared.query_full(), queries++ & 1);
         }
+#pragma unroll
         for (int part = 0; part < Traits::kParts; ++part) {
-            const int slot = wait_for_part();
-            issue_scores(slot, part);
-            ptx::mma_pair_commit(shared.kv_empty(slot));
+            wait_for_part();
+            issue_scores(part);
+            release_part();
         }
         ptx::mma_pair_commit(shared.score_full(scores % Traits::kBuffers));
         if (last) {
@@ -85,14 +85,15 @@ struct PairMma {
 
     // The output of the next tile, once P is stored and O is rescaled, or of the row tile before is stored.
     __device__ void output_step(bool first) {
+#pragma unroll
         for (int part = 0; part < Traits::kParts; ++part) {
-            const int slot = wait_for_part();
+            wait_for_part();
             if (part == 0) {
                 ptx::mbarrier_wait(shared.probability_full(), outputs & 1);
                 ptx::tcgen05_fence_after_thread_sync();
             }
-            issue_output(slot, part, first);
-            ptx::mma_pair_commit(shared.kv_empty(slot));
+            issue_output(part / Traits::kCtas, part % Traits::kCtas, first);
+            release_part();
         }
         ptx::mma_pair_commit(shared.output_full());
         outputs += 1;

@@ -32,6 +32,21 @@ struct KeyTiles {
     __device__ bool last() const { return left == 1; }
 };
 
+// A place in the ring, as who goes through it counts.
+template <int Slots>
+struct RingPlace {
+    int slot = 0;
+    uint32_t parity = 0;  // of the phase that this use of the slot completes
+
+    __device__ void advance() {
+        slot += 1;
+        if (slot == Slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 // The same work, of the rows that CTA `rank` of the pair has: none of their own, or less, where it is behind the last.
 template <class Traits>
 __device__ __forceinline__ Work of_cta(Work work, int rank) {

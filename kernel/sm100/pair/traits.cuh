@@ -11,11 +11,12 @@
 
 namespace fmha {
 
-template <int HeadDim>
+// `Rows` of a CTA: 64 or 128, at head_dim 512 64.
+template <int HeadDim, int Rows>
 struct PairTraits {
-    static_assert(HeadDim == 256 || HeadDim == 512);
+    static_assert((HeadDim == 256 && (Rows == 64 || Rows == 128)) || (HeadDim == 512 && Rows == 64));
 
-    static constexpr FmhaLaunchShape kShape = fmha_sm100_pair_shape(HeadDim);
+    static constexpr FmhaLaunchShape kShape = fmha_sm100_pair_shape(HeadDim, Rows);
     static constexpr int kHeadDim = HeadDim;
     static constexpr int kCtas = kFmhaSm100PairCtas;  // of a cluster, which works on one row tile
     static constexpr int kRows = kShape.rows;         // of a CTA
@@ -40,14 +41,17 @@ struct PairTraits {
     static constexpr int kThreadKeys = kKeys / kThreadsPerRow;
     static constexpr int kThreadElements = kHeadDim / kThreadsPerRow;  // of O
 
-    // ---- Parts: a slot of the ring holds 256 columns of head_dim of a CTA's keys of K, or the CTA's half of the columns
-    // of V that one accumulator of O has, of all keys of the tile. ----
+    // O is one accumulator, or two where N would exceed the 256 of one instruction.
     static constexpr int kOutputN = 256;
-    static constexpr int kParts = kHeadDim / kOutputN;
+    static constexpr int kAccumulators = kHeadDim / kOutputN;
     static constexpr int kPartColumns = kOutputN / kThreadsPerRow;
-    static constexpr int kCtaColumns = kOutputN / kCtas;  // of V
-    static constexpr int kPartBytes = kCtaKeys * kOutputN * kElementBytes;
-    static_assert(kPartBytes == kKeys * kCtaColumns * kElementBytes, "parts of K and of V have slots of one size");
+
+    // ---- Parts, a slot of the ring each: of K, of the CTA's keys 128 columns of head_dim; of V, of one half of the keys
+    // the CTA's 128 of the columns that an accumulator has. ----
+    static constexpr int kCtaColumns = kOutputN / kCtas;
+    static constexpr int kPartChunks = kCtaColumns / kChunkElements;
+    static constexpr int kPartBytes = kCtaKeys * kCtaColumns * kElementBytes;
+    static constexpr int kParts = kHeadDim / kCtaColumns;  // of a tile of K, and of one of V
 
     // The element of O in column `column` of O's columns, for share `share` of the lanes.
     FMHA_HOST_DEVICE static constexpr int output_element(int column, int share) {
@@ -85,7 +89,7 @@ struct PairTraits {
     static constexpr int kBarriers = kOutputFull + 1;
 
     static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSharedControlBytes;
+    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSm100PairControlBytes;
     static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
 
     static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
@@ -96,9 +100,9 @@ struct PairTraits {
     static constexpr int kKMajorStrideBytes = 1024;
     static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
     static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;     // of Q and P
-    static constexpr int kKeyChunkBytes = kCtaKeys * kChunkRowBytes;  // of K, and what a box brings
+    static constexpr int kKeyChunkBytes = kCtaKeys * kChunkRowBytes;  // of K and V, which a box brings
     static constexpr int kMnMajorStrideBytes = 1024;
-    static constexpr int kMnMajorLeadingBytes = kKeys * kChunkRowBytes;  // a chunk of V
+    static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
     static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
 
     static constexpr uint32_t kScoreInstruction = instruction_descriptor(
