@@ -92,7 +92,7 @@ class Sizes(Protocol):
 def rows_of_cta(
     arch: str, sizes: Sizes, splits: int, windowed: bool, by_head: bool = False, narrow: bool = False, mean: float = 1.0
 ) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`: whether there
+    """Query rows of a CTA, or of a pair; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`: whether there
     are kernels of that shape for calls without splits."""
     if arch != ARCH:
         return _sm100_rows(sizes, splits)
@@ -181,7 +181,7 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     if sizes.topk:
         return None
     if arch != ARCH:
-        return best_of(B200, _shape_of(sizes))[1]
+        return best_of(B200, _shape_of(sizes), _known_to_pairs(sizes))[1]
     return cheapest(sizes, sizes.kv_heads > 1, balance=False)[1]
 
 
@@ -265,7 +265,12 @@ def _sm100_rows(sizes: Sizes, splits: int) -> int:
     if sizes.topk or proven:
         return 0
     shape = _shape_of(sizes)
-    return min(rows_of(sizes.head_dim), key=lambda rows: forward_us(B200, shape, rows, splits))
+    return min(rows_of(sizes.head_dim, _known_to_pairs(sizes)), key=lambda rows: forward_us(B200, shape, rows, splits))
+
+
+def _known_to_pairs(sizes: Sizes) -> bool:
+    """Whether the kernel of CTA pairs knows what is asked for."""
+    return not sizes.topk and not sizes.page_size
 
 
 def _row_tiles(sizes: Sizes) -> int:

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fmha.harness.kernel_side.params import COMBINE_ROWS, SM100_FEW_ROWS, sm100_ctas_per_sm, sm100_shape
+from fmha.harness.contract.protocol import LaunchShape
+from fmha.harness.kernel_side.params import (
+    COMBINE_ROWS,
+    SM100_FEW_ROWS,
+    SM100_PAIRS,
+    sm100_ctas_per_sm,
+    sm100_pair_shape,
+    sm100_shape,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Pace:
     tile: float  # of one CTA on a multiprocessor
     together: float  # of each of those that it holds, where it holds more than one
     tensor: float  # that the tensor pipe works of it
+    again: float | None = None  # what a further row tile of the same CTAs takes beside its tiles, where they stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,12 @@ PACES: Final[Mapping[tuple[int, int], Pace]] = {
     (256, 0): Pace(2.6, 0.73, 0.73, 0.69),
     (256, 64): Pace(2.0, 0.66, 0.66, 0.56),
     (512, 0): Pace(2.3, 1.40, 1.40, 1.11),
+    (256, 256): Pace(4.5, 1.13, 1.13, 1.11, 1.6),
+    (256, 128): Pace(2.9, 0.74, 0.74, 0.56, 1.2),
+    (512, 128): Pace(3.6, 1.15, 1.15, 1.11, 1.6),
 }
+# Of pairs of CTAs, by the rows of a row tile.
+PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
 BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
 BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
 MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
@@ -89,19 +103,26 @@ class Shape:
     keys: int
 
 
+def launch_shape(head_dim: int, asked: int) -> LaunchShape:
+    """Of the variant that asks for so many rows."""
+    return PAIRS.get((head_dim, asked)) or sm100_shape(head_dim, "smem", asked)
+
+
 def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     """The forward kernel's time."""
-    pace, tile = PACES[shape.head_dim, asked], sm100_shape(shape.head_dim, "smem", asked)
-    row_tiles, key_tiles = -(-shape.rows // tile.rows) * shape.planes, -(-shape.keys // tile.keys)
-    ctas, tiles = row_tiles * splits, -(-key_tiles // splits)
+    pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
+    row_tiles = -(-shape.rows // tile.row_tile) * shape.planes
+    key_tiles = -(-shape.keys // (tile.keys * tile.ctas))
+    ctas, tiles = row_tiles * splits * tile.ctas, -(-key_tiles // splits)
     held = sm100_ctas_per_sm(shape.head_dim, asked)
     waves = math.ceil(ctas / (gpu.multiprocessors * held))
     beside = min(held, -(-ctas // gpu.multiprocessors))
-    each = pace.around + tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
+    loop = tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
+    again = pace.around if pace.again is None else pace.again
     read = shape.planes * shape.keys * shape.head_dim * 4 / gpu.memory
     used = min(1.0, ctas / gpu.multiprocessors)
-    time = max(waves * each, MEMORY_AROUND * pace.around + read / math.sqrt(used))
-    busy = row_tiles * key_tiles * pace.tensor / (gpu.multiprocessors * time)
+    time = max(pace.around + waves * loop + (waves - 1) * again, MEMORY_AROUND * pace.around + read / math.sqrt(used))
+    busy = row_tiles * key_tiles * tile.ctas * pace.tensor / (gpu.multiprocessors * time)
     return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
 
 
@@ -125,17 +146,18 @@ def call_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     return LAUNCH + forward_us(gpu, shape, asked, splits) + merge
 
 
-def rows_of(head_dim: int) -> tuple[int, ...]:
-    """The rows that variants of a head_dim ask for."""
-    return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim))
+def rows_of(head_dim: int, pairs: bool = True) -> tuple[int, ...]:
+    """The rows that variants of a head_dim ask for; of CTA pairs as well, but for a call that they do not know."""
+    of_pairs = (rows for of, rows in PAIRS if of == head_dim and pairs)
+    return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim), *of_pairs)
 
 
 def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
     """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
     sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
-    tile = sm100_shape(shape.head_dim, "smem", asked)
-    tiles = -(-shape.keys // tile.keys)
-    ctas = -(-shape.rows // tile.rows) * shape.planes
+    tile = launch_shape(shape.head_dim, asked)
+    tiles = -(-shape.keys // (tile.keys * tile.ctas))
+    ctas = -(-shape.rows // tile.row_tile) * shape.planes * tile.ctas
     room = max(1, min(gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas, tiles))
     alone = gpu.multiprocessors // ctas
     for splits in range(1, room + 1):
@@ -143,7 +165,7 @@ def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
             yield splits
 
 
-def best_of(gpu: Gpu, shape: Shape) -> tuple[int, int]:
+def best_of(gpu: Gpu, shape: Shape, pairs: bool = True) -> tuple[int, int]:
     """Rows that are asked for, and splits."""
-    found = [(asked, splits) for asked in rows_of(shape.head_dim) for splits in splits_to_try(gpu, shape, asked)]
+    found = [(asked, splits) for asked in rows_of(shape.head_dim, pairs) for splits in splits_to_try(gpu, shape, asked)]
     return min(found, key=lambda item: call_us(gpu, shape, *item))

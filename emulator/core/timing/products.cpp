@@ -8,7 +8,6 @@ double Replayer::product(const Deed& d) const {
     const double m = std::max(64u, d.a >> 16), n = d.a & 0xFFFF;
     const double each = d.rank & 2 ? 0.5 : 1;  // of a pair: each CTA has half of the rows, on all lanes
     return std::max({m * each * n * 16 / t_.matrix_rate, n * each * t_.matrix_least, d.b / t_.shared_bytes});
-});
 }
 
 void Replayer::multiply(Runner& w, Sm& sm, const Step& step) {

@@ -1,13 +1,13 @@
-// Fused attention forward for sm_100a at head_dim 256 and 512: a pair of CTAs, on two multiprocessors, computes row tiles
-// of 256 or 128 query rows, half of them each, and loads each key and value once for all of them.
+// Fused attention forward for sm_100a at head_dim 256 and 512: a pair of CTAs, on two multiprocessors, computes row
+// tiles of 256 or 128 query rows, half of them each, and loads each key and value once for all of them.
 //
 // Six warps a CTA, each with one role for the whole kernel:
 //   0-3  softmax and epilogue of the CTA's rows (softmax.cuh)
 //   4    MMA, of the first CTA: one lane issues the products of both, cta_group::2 (mma.cuh)
 //   5    TMA: fills the CTA's share of Q and of the ring of K and V (load.cuh)
 //
-// A pair goes through row tiles, by order.cuh, of its range of the tiles of keys, by splits. docs/understand/pair.md has
-// the maps and the barrier table.
+// A pair goes through row tiles, by order.cuh, of its range of the tiles of keys, by splits. docs/understand/pair.md
+// has the maps and the barrier table.
 //
 // The module has the combine kernels as well, for launches with splits.
 //
@@ -87,5 +87,6 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-    fmha::forward<fmha::PairTraits<FMHA_HEAD_DIM, FMHA_ROWS / kFmhaSm100PairCtas>>(params, fmha::ptx::shared_address(dynamic_shared));
+    fmha::forward<fmha::PairTraits<FMHA_HEAD_DIM, FMHA_ROWS / kFmhaSm100PairCtas>>(
+        params, fmha::ptx::shared_address(dynamic_shared));
 }

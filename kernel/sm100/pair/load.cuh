@@ -1,6 +1,6 @@
-// Warp 5 of both CTAs: TMA fills Q, once a row tile, and the ring of parts of K and V. A CTA loads its own rows of Q, its
-// own half of a tile's keys of K, and of V its half of each accumulator's columns. The bytes of both are counted by the
-// leader's barriers, since its MMA reads both.
+// Warp 5 of both CTAs: TMA fills Q, once a row tile, and the ring of parts of K and V. A CTA loads its own rows of Q,
+// its own half of a tile's keys of K, and of V its half of each accumulator's columns. The bytes of both are counted by
+// the leader's barriers, since its MMA reads both.
 #pragma once
 
 #include <stdint.h>
@@ -21,7 +21,7 @@ struct PairLoader {
     uint64_t policy;  // of K and V
     KeyTiles<Traits> keys, values;
     RingPlace<Traits::kSlots> ring;  // K0, K1, V0, K2, V1, ..., of all row tiles
-    uint32_t queries = 0;  // that were loaded
+    uint32_t queries = 0;            // that were loaded
 
     __device__ PairLoader(const FmhaParams& params, PairShared<Traits> shared, int rank)
         : params(params),
@@ -29,8 +29,8 @@ struct PairLoader {
           rank(rank),
           policy(params.t * params.heads > Traits::kRowTile ? ptx::policy_evict_last() : ptx::policy_evict_first()) {}
 
-    // The leader's barrier waits for the bytes of both CTAs. Those of the other may come before: the phase waits for this
-    // arrival.
+    // The leader's barrier waits for the bytes of both CTAs. Those of the other may come before: the phase waits for
+    // this arrival.
     __device__ void expect(uint32_t barrier, uint32_t bytes) {
         if (rank == 0 && ptx::elect_one()) {
             ptx::mbarrier_arrive_expect_tx(barrier, Traits::kCtas * bytes);
@@ -96,8 +96,8 @@ struct PairLoader {
         return first_key(at.work, at.work.first_tile + at.tile, Traits::kKeys);
     }
 
-    // K of the next tile, and Q behind the first of a row tile: it waits for the last scores of the one before. False if
-    // there is no tile left.
+    // K of the next tile, and Q behind the first of a row tile: it waits for the last scores of the one before. False
+    // if there is no tile left.
     __device__ bool load_keys() {
         if (!keys.next(params)) {
             return false;

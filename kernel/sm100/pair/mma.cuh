@@ -20,8 +20,8 @@ struct PairMma {
     PairShared<Traits> shared;
     uint32_t tmem;
     RingPlace<Traits::kSlots> ring{};  // as the TMA warps go through it
-    int scores = 0, outputs = 0;  // tiles whose S, and whose O, were issued
-    uint32_t queries = 0;         // row tiles whose scores were begun
+    int scores = 0, outputs = 0;       // tiles whose S, and whose O, were issued
+    uint32_t queries = 0;              // row tiles whose scores were begun
 
     // S = Q K^T over part `part` of head_dim, which adds to those before it.
     __device__ void issue_scores(int part) {

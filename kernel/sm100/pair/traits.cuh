@@ -1,5 +1,5 @@
-// What a head_dim decides of the pair kernel: tile shapes, the TMEM column map, the shared-memory map, the barriers. The
-// names are FmhaTraits', which SharedMap and the softmax know.
+// What a head_dim decides of the pair kernel: tile shapes, the TMEM column map, the shared-memory map, the barriers.
+// The names are FmhaTraits', which SharedMap and the softmax know.
 //
 // Plain C++17: a host compiler reads it too.
 #pragma once
@@ -18,11 +18,11 @@ struct PairTraits {
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_pair_shape(HeadDim, Rows);
     static constexpr int kHeadDim = HeadDim;
-    static constexpr int kCtas = kFmhaSm100PairCtas;  // of a cluster, which works on one row tile
-    static constexpr int kRows = kShape.rows;         // of a CTA
-    static constexpr int kRowTile = kCtas * kRows;    // M of both products
-    static constexpr int kCtaKeys = kShape.keys;      // of a tile of K, that a CTA loads: the box of the maps
-    static constexpr int kKeys = kCtas * kCtaKeys;    // of a tile
+    static constexpr int kCtas = kShape.ctas;       // of a cluster, which works on one row tile
+    static constexpr int kRows = kShape.rows;       // of a CTA
+    static constexpr int kRowTile = kCtas * kRows;  // M of both products
+    static constexpr int kCtaKeys = kShape.keys;    // of a tile of K, that a CTA loads: the box of the maps
+    static constexpr int kKeys = kCtas * kCtaKeys;  // of a tile
     static constexpr int kSlots = kShape.stages;
     static constexpr int kBuffers = 2;  // of S, and of the exchange
     static constexpr bool kPInShared = true;
@@ -34,8 +34,8 @@ struct PairTraits {
     static constexpr int kChunkRowBytes = 128;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
 
-    // ---- Lanes. M = 256: a CTA has 128 of the rows, lane = row. M = 128: it has 64, row r in lanes r and r + 64, which
-    // hold the first and the second half of an accumulator's columns, both from the same column of TMEM on. ----
+    // ---- Lanes. M = 256: a CTA has 128 of the rows, lane = row. M = 128: it has 64, row r in lanes r and r + 64,
+    // which hold the first and the second half of an accumulator's columns, both from the same column of TMEM on. ----
     static constexpr int kSoftmaxThreads = 128;
     static constexpr int kThreadsPerRow = kSoftmaxThreads / kRows;
     static constexpr int kThreadKeys = kKeys / kThreadsPerRow;
@@ -43,11 +43,10 @@ struct PairTraits {
 
     // O is one accumulator, or two where N would exceed the 256 of one instruction.
     static constexpr int kOutputN = 256;
-    static constexpr int kAccumulators = kHeadDim / kOutputN;
     static constexpr int kPartColumns = kOutputN / kThreadsPerRow;
 
-    // ---- Parts, a slot of the ring each: of K, of the CTA's keys 128 columns of head_dim; of V, of one half of the keys
-    // the CTA's 128 of the columns that an accumulator has. ----
+    // ---- Parts, a slot of the ring each: of K, of the CTA's keys 128 columns of head_dim; of V, of one half of the
+    // keys the CTA's 128 of the columns that an accumulator has. ----
     static constexpr int kCtaColumns = kOutputN / kCtas;
     static constexpr int kPartChunks = kCtaColumns / kChunkElements;
     static constexpr int kPartBytes = kCtaKeys * kCtaColumns * kElementBytes;

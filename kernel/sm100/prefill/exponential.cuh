@@ -1,5 +1,5 @@
-// The maximum and the probabilities of a row: of every 16 keys ten have their exponential from the special-function unit (MUFU) and six
-// from a polynomial on the FMA pipe, so that both pipes are done at about the same time.
+// The maximum and the probabilities of a row: of every 16 keys ten have their exponential from the special-function
+// unit (MUFU) and six from a polynomial on the FMA pipe, so that both pipes are done at about the same time.
 #pragma once
 
 #include <stdint.h>

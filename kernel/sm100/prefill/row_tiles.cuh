@@ -16,7 +16,8 @@ struct RowTiles {
 
     __device__ bool next(const FmhaParams& params, Work& work) {
         for (;;) {
-            const RowTile tile = row_tile(params, Traits::kRowTile, gridDim.x / Traits::kCtas, blockIdx.x / Traits::kCtas, turn);
+            const RowTile tile =
+                row_tile(params, Traits::kRowTile, gridDim.x / Traits::kCtas, blockIdx.x / Traits::kCtas, turn);
             if (tile.block < 0) {
                 return false;
             }

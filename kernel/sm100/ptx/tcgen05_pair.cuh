@@ -20,8 +20,8 @@ __device__ __forceinline__ void tmem_pair_dealloc(uint32_t address, uint32_t col
     asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
 }
 
-// One arrival on the barrier at this place in both CTAs, the first two of the cluster, once every earlier tcgen05.mma of
-// this thread has completed.
+// One arrival on the barrier at this place in both CTAs, the first two of the cluster, once every earlier tcgen05.mma
+// of this thread has completed.
 __device__ __forceinline__ void mma_pair_commit(uint32_t barrier) {
     asm volatile(
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(

@@ -15,31 +15,35 @@ __device__ __forceinline__ void places(uint32_t (&of)[4], uint32_t first, uint32
 }
 
 // D[tmem] = A[smem] B[smem] (+ D if accumulate). Of a pair, the operands lie at the same places in both CTAs.
-#define FMHA_MMA_F16_SMEM_4(name, group)                                                                            \
+#define FMHA_MMA_F16_SMEM_4(name, group)                                                                               \
     __device__ __forceinline__ void name(uint32_t d, const uint32_t (&a)[4], uint32_t a_upper, const uint32_t (&b)[4], \
-                                         uint32_t b_upper, uint32_t instruction, bool accumulate) {                 \
-        asm volatile(                                                                                               \
-            "{\n\t"                                                                                                 \
-            ".reg .pred first, rest;\n\t"                                                                           \
-            ".reg .b64 a, b;\n\t"                                                                                   \
-            "setp.ne.b32 first, %12, 0;\n\t"                                                                        \
-            "setp.eq.b32 rest, 0, 0;\n\t"                                                                           \
-            "mov.b64 a, {%1, %9};\n\t"                                                                              \
-            "mov.b64 b, {%5, %10};\n\t"                                                                             \
-            "tcgen05.mma." group ".kind::f16 [%0], a, b, %11, first;\n\t"                                           \
-            "mov.b64 a, {%2, %9};\n\t"                                                                              \
-            "mov.b64 b, {%6, %10};\n\t"                                                                             \
-            "tcgen05.mma." group ".kind::f16 [%0], a, b, %11, rest;\n\t"                                            \
-            "mov.b64 a, {%3, %9};\n\t"                                                                              \
-            "mov.b64 b, {%7, %10};\n\t"                                                                             \
-            "tcgen05.mma." group ".kind::f16 [%0], a, b, %11, rest;\n\t"                                            \
-            "mov.b64 a, {%4, %9};\n\t"                                                                              \
-            "mov.b64 b, {%8, %10};\n\t"                                                                             \
-            "tcgen05.mma." group ".kind::f16 [%0], a, b, %11, rest;\n\t"                                            \
-            "}" ::"r"(d),                                                                                           \
-            "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(a_upper),   \
-            "r"(b_upper), "r"(instruction), "r"(uint32_t(accumulate))                                               \
-            : "memory");                                                                                            \
+                                         uint32_t b_upper, uint32_t instruction, bool accumulate) {                    \
+        asm volatile(                                                                                                  \
+            "{\n\t"                                                                                                    \
+            ".reg .pred first, rest;\n\t"                                                                              \
+            ".reg .b64 a, b;\n\t"                                                                                      \
+            "setp.ne.b32 first, %12, 0;\n\t"                                                                           \
+            "setp.eq.b32 rest, 0, 0;\n\t"                                                                              \
+            "mov.b64 a, {%1, %9};\n\t"                                                                                 \
+            "mov.b64 b, {%5, %10};\n\t"                                                                                \
+            "tcgen05.mma." group                                                                                       \
+            ".kind::f16 [%0], a, b, %11, first;\n\t"                                                                   \
+            "mov.b64 a, {%2, %9};\n\t"                                                                                 \
+            "mov.b64 b, {%6, %10};\n\t"                                                                                \
+            "tcgen05.mma." group                                                                                       \
+            ".kind::f16 [%0], a, b, %11, rest;\n\t"                                                                    \
+            "mov.b64 a, {%3, %9};\n\t"                                                                                 \
+            "mov.b64 b, {%7, %10};\n\t"                                                                                \
+            "tcgen05.mma." group                                                                                       \
+            ".kind::f16 [%0], a, b, %11, rest;\n\t"                                                                    \
+            "mov.b64 a, {%4, %9};\n\t"                                                                                 \
+            "mov.b64 b, {%8, %10};\n\t"                                                                                \
+            "tcgen05.mma." group                                                                                       \
+            ".kind::f16 [%0], a, b, %11, rest;\n\t"                                                                    \
+            "}" ::"r"(d),                                                                                              \
+            "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(a_upper),      \
+            "r"(b_upper), "r"(instruction), "r"(uint32_t(accumulate))                                                  \
+            : "memory");                                                                                               \
     }
 FMHA_MMA_F16_SMEM_4(mma_f16_smem_4, "cta_group::1")
 FMHA_MMA_F16_SMEM_4(mma_pair_f16_smem_4, "cta_group::2")
