@@ -79,8 +79,8 @@ template <class Traits>
 __device__ __forceinline__ void mask_keys(const Work& work, const SoftmaxThread<Traits>& thread, int key,
                                           float (&row)[Traits::kThreadKeys]) {
     if (needs_mask(work, key, Traits::kKeys)) {
-        const int column = key + thread.share * Traits::kThreadKeys;
-        mask_range(row, thread.visible.first - column, thread.visible.end - column);
+        const int column = thread.share * Traits::kThreadKeys;
+        mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
     }
 }
 
