@@ -19,7 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fmha.harness.kernel_side.cost import B200, Shape, best_of, forward_us, merge_of, rows_of
+from fmha.harness.kernel_side.cost import (
+    B200,
+    PREFILL_ROWS,
+    Shape,
+    best_of,
+    forward_us,
+    many_rows_pay,
+    merge_of,
+    rows_of,
+)
 from fmha.harness.kernel_side.paces import PACES, RATES
 from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
 from fmha.harness.kernel_side.price import (
@@ -256,6 +265,11 @@ def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int
 
 def _shape_of(sizes: Sizes) -> Shape:
     return Shape(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
+
+
+def rows_of_many(sizes: Sizes, windowed: bool) -> int:
+    """Rows of a CTA of sm_100a's kernel for many rows, without splits; 0 where it does not pay."""
+    return PREFILL_ROWS if many_rows_pay(B200, _shape_of(sizes), sizes.heads, windowed) else 0
 
 
 def _sm100_rows(sizes: Sizes, splits: int) -> int:

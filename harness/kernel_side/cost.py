@@ -18,6 +18,7 @@ from fmha.harness.kernel_side.params import (
     SM100_PAIRS,
     sm100_ctas_per_sm,
     sm100_pair_shape,
+    sm100_prefill_shape,
     sm100_shape,
 )
 
@@ -41,7 +42,9 @@ class Pace:
     tile: float  # of one CTA on a multiprocessor
     together: float  # of each of those that it holds, where it holds more than one
     tensor: float  # that the tensor pipe works of it
-    again: float | None = None  # what a further row tile of the same CTAs takes beside its tiles, where they stay
+    again: float  # around the tiles of a further row tile, of the same CTA where CTAs stay
+    masked: float = 0.0  # of a row tile under a mask, besides
+    late: float = 0.0  # under a mask, the part of the longest row tile by which the last CTA ends late
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +75,25 @@ class Merge:
 B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
 # By head_dim and the rows that a variant of fewer than the head_dim's own has; 0 for these.
 PACES: Final[Mapping[tuple[int, int], Pace]] = {
-    (64, 0): Pace(1.8, 1.10, 1.10, 0.28),
-    (64, 64): Pace(1.6, 0.67, 0.93, 0.28),
-    (64, 32): Pace(1.4, 0.58, 0.80, 0.28),
-    (128, 0): Pace(2.2, 1.10, 1.10, 0.56),
-    (128, 64): Pace(2.0, 0.73, 0.73, 0.56),
-    (128, 32): Pace(1.8, 0.66, 0.66, 0.56),
-    (256, 0): Pace(2.6, 0.73, 0.73, 0.69),
-    (256, 64): Pace(2.0, 0.66, 0.66, 0.56),
-    (512, 0): Pace(2.3, 1.40, 1.40, 1.11),
+    (64, 0): Pace(1.8, 1.10, 1.10, 0.28, 2.5, masked=0.8, late=0.6),
+    (64, 64): Pace(1.6, 0.67, 0.93, 0.28, 1.6),
+    (64, 32): Pace(1.4, 0.58, 0.80, 0.28, 1.4),
+    (64, 256): Pace(3.6, 1.147, 1.147, 0.555, 0.87, masked=1.3),
+    (128, 0): Pace(2.2, 1.10, 1.10, 0.56, 3.1, masked=0.8, late=0.6),
+    (128, 64): Pace(2.0, 0.73, 0.73, 0.56, 2.0),
+    (128, 32): Pace(1.8, 0.66, 0.66, 0.56, 1.8),
+    (128, 256): Pace(4.55, 1.141, 1.141, 1.11, 1.3, masked=1.73),
+    (256, 0): Pace(2.6, 0.73, 0.73, 0.69, 2.6),
+    (256, 64): Pace(2.0, 0.66, 0.66, 0.56, 2.0),
+    (512, 0): Pace(2.3, 1.40, 1.40, 1.11, 2.3),
     (256, 256): Pace(4.5, 1.13, 1.13, 1.11, 1.6),
     (256, 128): Pace(2.9, 0.74, 0.74, 0.56, 1.2),
     (512, 128): Pace(3.6, 1.15, 1.15, 1.11, 1.6),
 }
-# Of pairs of CTAs, by the rows of a row tile.
+# Of the kernel for many rows, which has no splits,
+PREFILL_ROWS: Final = 256
+PREFILL: Final = {(head_dim, PREFILL_ROWS): sm100_prefill_shape(head_dim) for head_dim in (64, 128)}
+# and of the one of CTA pairs, by the rows of a row tile.
 PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
 BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
 BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
@@ -105,7 +113,8 @@ class Shape:
 
 def launch_shape(head_dim: int, asked: int) -> LaunchShape:
     """Of the variant that asks for so many rows."""
-    return PAIRS.get((head_dim, asked)) or sm100_shape(head_dim, "smem", asked)
+    made = head_dim, asked
+    return PAIRS.get(made) or PREFILL.get(made) or sm100_shape(head_dim, "smem", asked)
 
 
 def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
@@ -118,12 +127,45 @@ def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     waves = math.ceil(ctas / (gpu.multiprocessors * held))
     beside = min(held, -(-ctas // gpu.multiprocessors))
     loop = tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
-    again = pace.around if pace.again is None else pace.again
     read = shape.planes * shape.keys * shape.head_dim * 4 / gpu.memory
     used = min(1.0, ctas / gpu.multiprocessors)
-    time = max(pace.around + waves * loop + (waves - 1) * again, MEMORY_AROUND * pace.around + read / math.sqrt(used))
-    busy = row_tiles * key_tiles * tile.ctas * pace.tensor / (gpu.multiprocessors * time)
+    time = max(
+        pace.around + waves * loop + (waves - 1) * pace.again, MEMORY_AROUND * pace.around + read / math.sqrt(used)
+    )
+    return _clocked(gpu, time, row_tiles * key_tiles * tile.ctas * pace.tensor)
+
+
+def _clocked(gpu: Gpu, time: float, tensor: float) -> float:
+    """At the clock that the tensor pipes' work leaves: `tensor` of all of them, in time at the nominal one."""
+    busy = tensor / (gpu.multiprocessors * time)
     return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
+
+
+def row_tiles_us(gpu: Gpu, shape: Shape, heads: int, asked: int, windowed: bool) -> float:
+    """The time of a launch without splits, as a mask has it, by a CTA a multiprocessor. A window is taken for a causal
+    one, whose row tiles see fewer keys the earlier they are; `heads` are those of a plane."""
+    pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
+    tiles = []  # of keys, of each row tile of a plane
+    for end in range(tile.rows, shape.rows + tile.rows, tile.rows):
+        hidden = shape.rows // heads - -(-min(end, shape.rows) // heads) if windowed else 0
+        tiles.append(-(-max(shape.keys - hidden, 1) // tile.keys))
+    of_each = pace.again + pace.masked * windowed
+    turns = len(tiles) * shape.planes / gpu.multiprocessors
+    longest, shortest = of_each + max(tiles) * pace.tile, of_each + min(tiles) * pace.tile
+    mean = (len(tiles) * of_each + sum(tiles) * pace.tile) * shape.planes / gpu.multiprocessors
+    most: float = math.ceil(turns) * longest
+    if windowed:
+        most = min(most, mean + (math.ceil(turns) - turns) * shortest + pace.late * longest)
+    time = max(0.0, pace.around - pace.again) + max(longest, most)
+    return _clocked(gpu, time, sum(tiles) * shape.planes * pace.tensor)
+
+
+def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool) -> bool:
+    """Whether the kernel for many rows takes less time than the six-warp kernel, without splits."""
+    if (shape.head_dim, PREFILL_ROWS) not in PREFILL:
+        return False
+    many, six_warps = (row_tiles_us(gpu, shape, heads, asked, windowed) for asked in (PREFILL_ROWS, 0))
+    return many < six_warps
 
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:

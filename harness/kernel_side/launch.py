@@ -20,10 +20,11 @@ from fmha.harness.kernel_side.choice import (
     partial_f16,
     walkers,
 )
-from fmha.harness.kernel_side.prefill import MULTIPROCESSORS as SM100_MULTIPROCESSORS
+from fmha.harness.kernel_side.cost import B200
 from fmha.harness.kernel_side.variants import goes_through_row_tiles, knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
+SM100_MULTIPROCESSORS: Final = B200.multiprocessors  # one holds one CTA of a kernel that goes through row tiles
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
-from fmha.harness.kernel_side import choice, prefill
+from fmha.harness.kernel_side import choice
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
@@ -169,8 +169,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         by_rule = choice.rows_of_cta(
             arch, configuration.planes, splits, windowed, by_head, narrow, _mean(configuration)
         )
-        if not by_rule and any(map(is_prefill, fitting)) and prefill.pays(configuration.planes, windowed):
-            by_rule = prefill.ROWS
+        if not by_rule and any(map(is_prefill, fitting)):
+            by_rule = choice.rows_of_many(configuration.planes, windowed)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.row_tile)]
     if not right:
