@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.harness.contract.protocol import PPath
-from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.judge.configuration import Configuration, PathChoice, parse_id
 from fmha.harness.kernel_side.cost import B200, Shape, call_us, rows_of, splits_to_try
 from fmha.harness.see.modelled import modelled, row_of
 
 CALLS: Final = ((1, 128, 512), (1, 128, 4096), (16, 128, 8192), (64, 64, 4096), (1, 16, 131072), (8, 16, 8192),
                 (32, 128, 1024), (4, 8, 16384))  # fmt: skip
 # A path of P is asked for where no rows are: then it is a kernel of the head_dim's own rows that runs.
-OWN_PATHS: Final[Mapping[int, PPath]] = {64: "tmem", 128: "tmem", 256: "tmem", 512: "smem"}
+OWN_PATHS: Final[Mapping[int, PathChoice]] = {64: "tmem", 128: "tmem", 256: "tmem", 512: "smem"}
 HEAD_DIMS: Final = tuple(OWN_PATHS)
 
 
