@@ -101,8 +101,8 @@ class Sizes(Protocol):
 def rows_of_cta(
     arch: str, sizes: Sizes, splits: int, windowed: bool, by_head: bool = False, narrow: bool = False, mean: float = 1.0
 ) -> int:
-    """Query rows of a CTA, or of a pair; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`: whether there
-    are kernels of that shape for calls without splits."""
+    """Query rows of a CTA, or of a pair; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`:
+    whether there are kernels of that shape for calls without splits."""
     if arch != ARCH:
         return _sm100_rows(sizes, splits)
     if splits > 1:
