@@ -13,7 +13,7 @@ from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.kernel_side.choice import ARCH, balance_of, few_queries, rows_of_packed, splits_of
+from fmha.harness.kernel_side.choice import ARCH, division_of, few_queries, rows_of_packed, splits_of
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.lengths import Given, given, is_plain
@@ -104,7 +104,8 @@ def _split(item: Configuration, gpu: Architecture, call: Call) -> Call:
         return call
     if call.window_left is None or call.window_right is None:
         ragged = item.kv_lens != "full" or call.total_k is not None
-        if balance := balance_of(gpu.arch, call.planes, ragged):
+        _, balance = division_of(gpu.arch, call.planes, call.by_head, ragged, call.total_k)
+        if balance:
             return replace(call, balance=balance, splits=1)
     splits = splits_of(gpu.arch, call.planes)
     if splits is None:
