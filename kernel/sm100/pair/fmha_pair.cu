@@ -45,17 +45,19 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     const int warp = threadIdx.x / 32, rank = ptx::cluster_rank();
     ptx::launch_dependents();
 
-    if (warp == kMmaWarp) {
-        ptx::tmem_pair_alloc(shared.tmem_address(), Traits::kTmemColumns);
-        ptx::tmem_pair_relinquish_alloc_permit();
-    } else if (warp == kTmaWarp && ptx::elect_one()) {
+    if (warp == kTmaWarp && ptx::elect_one()) {
         ptx::prefetch_tensor_map(params.q);
         ptx::prefetch_tensor_map(params.k);
         init_barriers<Traits>(shared);
     }
     __syncwarp();
-    // Publishes the barriers to both CTAs, and the TMEM address to every warp.
+    // Publishes the barriers to both CTAs, and says that the other one is there, with which tensor memory is allocated.
     ptx::cluster_sync();
+    if (warp == kMmaWarp) {
+        ptx::tmem_pair_alloc(shared.tmem_address(), Traits::kTmemColumns);
+        ptx::tmem_pair_relinquish_alloc_permit();
+    }
+    __syncthreads();  // publishes the TMEM address to every warp
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
     ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
 
