@@ -1,4 +1,4 @@
-"""Holds fmha.harness.kernel_side.prefill to the timing model: both kernels over a grid of sizes on a B200.
+"""Holds fmha.harness.kernel_side.cost.row_tiles_us to the timing model: both kernels over a grid of sizes on a B200.
 
     python -m tools.prefill_choice     # some minutes
 
@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from fmha.emulator.timing.architecture import architecture
 from fmha.harness import account
 from fmha.harness.attention.decision import BUILD_SECONDS
+from fmha.harness.kernel_side.cost import B200, PREFILL, PREFILL_ROWS, Shape, row_tiles_us
 from fmha.harness.kernel_side.launch import Call
-from fmha.harness.kernel_side.prefill import MANY_ROWS, SIX_WARPS
 from fmha.harness.kernel_side.variants import VARIANTS, is_prefill
 from fmha.harness.see.call_time import model
 from fmha.harness.worker.compilers.build import build_variants
@@ -31,8 +30,7 @@ GRID: Final = (
 
 
 def main() -> None:
-    clock = architecture(GPU).clock_mhz.value
-    for head_dim in MANY_ROWS:
+    for head_dim, _ in PREFILL:
         both = [v for v in VARIANTS if v.head_dim == head_dim and v.arch == "sm_100a" and v.p_path == "tmem"]
         both.sort(key=is_prefill)
         built = build_variants(ROOT, both, account.folder("builds"), BUILD_SECONDS, 2, print)
@@ -43,7 +41,8 @@ def main() -> None:
                     scale=head_dim**-0.5, normalise=True, output_bf16=True,
                 )  # fmt: skip
                 said = [model(GPU, item.variant, Path(item.ptx), call).seconds() * 1e6 for item in built]
-                guessed = [pace[head_dim].time(call, causal) / clock for pace in (SIX_WARPS, MANY_ROWS)]
+                shape = Shape(head_dim, planes, t, s_k)
+                guessed = [row_tiles_us(B200, shape, 1, asked, causal) for asked in (0, PREFILL_ROWS)]
                 wrong = (said[1] < said[0]) != (guessed[1] < guessed[0])
                 name = f"{head_dim} {planes}x{t}x{s_k}{' causal' * causal}"
                 print(

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.harness.judge.configuration import Configuration, parse_id
+from fmha.harness.judge.configuration import Configuration, PathChoice, parse_id
 from fmha.harness.kernel_side.cost import B200, Shape, call_us, rows_of, splits_to_try
 from fmha.harness.see.modelled import modelled, row_of
 
 CALLS: Final = ((1, 128, 512), (1, 128, 4096), (16, 128, 8192), (64, 64, 4096), (1, 16, 131072), (8, 16, 8192),
                 (32, 128, 1024), (4, 8, 16384))  # fmt: skip
-OWN_ROWS: Final = {64: 128, 128: 128, 256: 128, 512: 64}
-HEAD_DIMS: Final = tuple(OWN_ROWS)
+# A path of P is asked for where no rows are: then it is a kernel of the head_dim's own rows that runs.
+OWN_PATHS: Final[Mapping[int, PathChoice]] = {64: "tmem", 128: "tmem", 256: "tmem", 512: "smem"}
+HEAD_DIMS: Final = tuple(OWN_PATHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def configurations() -> Iterator[Configuration]:
             tried = [splits for splits in splits_to_try(B200, shape_of(plain), asked) if splits > 1]
             for splits in sorted({*tried[:: max(1, len(tried) // 4)], *tried[-2:]}):
                 yield Configuration(head_dim, 1, s_k, batch=batch, heads=heads, output="bf16", splits=splits,
-                                    rows=asked or OWN_ROWS[head_dim])  # fmt: skip
+                                    rows=asked, p_path="auto" if asked else OWN_PATHS[head_dim])  # fmt: skip
 
 
 def choices(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Choice]]:
@@ -53,10 +54,9 @@ def choices(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Choice]]:
     found: dict[str, list[Choice]] = {}
     for row in rows:
         item = parse_id(row["configuration"])
-        asked = 0 if item.rows == OWN_ROWS[item.head_dim] else item.rows
-        priced = call_us(B200, shape_of(item), asked, item.splits)
+        priced = call_us(B200, shape_of(item), item.rows, item.splits)
         name = Configuration(item.head_dim, item.t, item.s_k, batch=item.batch, heads=item.heads, output="bf16").id
-        found.setdefault(name, []).append(Choice(asked, item.splits, row["us"], priced))
+        found.setdefault(name, []).append(Choice(item.rows, item.splits, row["us"], priced))
     return found
 
 

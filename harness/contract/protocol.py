@@ -64,6 +64,12 @@ class LaunchShape:
     stages: int
     threads: int
     shared_bytes: int  # dynamic
+    ctas: int = 1  # of a cluster, whose row tile has the rows of each
+
+    @property
+    def row_tile(self) -> int:
+        """Query rows that the CTAs of a cluster work on together."""
+        return self.rows * self.ctas
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fmha.harness.kernel_side.cost import B200, Shape, best_of, forward_us, merge_of, rows_of
+from fmha.harness.kernel_side.cost import (
+    B200,
+    PREFILL_ROWS,
+    Shape,
+    best_of,
+    forward_us,
+    many_rows_pay,
+    merge_of,
+    rows_of,
+)
 from fmha.harness.kernel_side.paces import PACES, RATES
 from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
 from fmha.harness.kernel_side.price import (
@@ -92,8 +101,8 @@ class Sizes(Protocol):
 def rows_of_cta(
     arch: str, sizes: Sizes, splits: int, windowed: bool, by_head: bool = False, narrow: bool = False, mean: float = 1.0
 ) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`: whether there
-    are kernels of that shape for calls without splits."""
+    """Query rows of a CTA, or of a pair; 0 for the first shape there is. `by_head`, `mean`: as in `cheapest`; `narrow`:
+    whether there are kernels of that shape for calls without splits."""
     if arch != ARCH:
         return _sm100_rows(sizes, splits)
     if splits > 1:
@@ -181,7 +190,7 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     if sizes.topk:
         return None
     if arch != ARCH:
-        return best_of(B200, _shape_of(sizes))[1]
+        return best_of(B200, _shape_of(sizes), _known_to_pairs(sizes))[1]
     return cheapest(sizes, sizes.kv_heads > 1, balance=False)[1]
 
 
@@ -258,6 +267,11 @@ def _shape_of(sizes: Sizes) -> Shape:
     return Shape(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
 
 
+def rows_of_many(sizes: Sizes, windowed: bool) -> int:
+    """Rows of a CTA of sm_100a's kernel for many rows, without splits; 0 where it does not pay."""
+    return PREFILL_ROWS if many_rows_pay(B200, _shape_of(sizes), sizes.heads, windowed) else 0
+
+
 def _sm100_rows(sizes: Sizes, splits: int) -> int:
     """Those of the least cost. Not of lists, whose rows are one query's; and a call of one row tile at head_dim 64 that
     is not split stays with the kernel that the guard runs."""
@@ -265,7 +279,12 @@ def _sm100_rows(sizes: Sizes, splits: int) -> int:
     if sizes.topk or proven:
         return 0
     shape = _shape_of(sizes)
-    return min(rows_of(sizes.head_dim), key=lambda rows: forward_us(B200, shape, rows, splits))
+    return min(rows_of(sizes.head_dim, _known_to_pairs(sizes)), key=lambda rows: forward_us(B200, shape, rows, splits))
+
+
+def _known_to_pairs(sizes: Sizes) -> bool:
+    """Whether the kernel of CTA pairs knows what is asked for."""
+    return not sizes.topk and not sizes.page_size
 
 
 def _row_tiles(sizes: Sizes) -> int:

@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fmha.harness.kernel_side.params import COMBINE_ROWS, SM100_FEW_ROWS, sm100_ctas_per_sm, sm100_shape
+from fmha.harness.contract.protocol import LaunchShape
+from fmha.harness.kernel_side.params import (
+    COMBINE_ROWS,
+    SM100_FEW_ROWS,
+    SM100_PAIRS,
+    sm100_ctas_per_sm,
+    sm100_pair_shape,
+    sm100_prefill_shape,
+    sm100_shape,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,9 @@ class Pace:
     tile: float  # of one CTA on a multiprocessor
     together: float  # of each of those that it holds, where it holds more than one
     tensor: float  # that the tensor pipe works of it
+    again: float  # around the tiles of a further row tile, of the same CTA where CTAs stay
+    masked: float = 0.0  # of a row tile under a mask, besides
+    late: float = 0.0  # under a mask, the part of the longest row tile by which the last CTA ends late
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +75,26 @@ class Merge:
 B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
 # By head_dim and the rows that a variant of fewer than the head_dim's own has; 0 for these.
 PACES: Final[Mapping[tuple[int, int], Pace]] = {
-    (64, 0): Pace(1.8, 1.10, 1.10, 0.28),
-    (64, 64): Pace(1.6, 0.67, 0.93, 0.28),
-    (64, 32): Pace(1.4, 0.58, 0.80, 0.28),
-    (128, 0): Pace(2.2, 1.10, 1.10, 0.56),
-    (128, 64): Pace(2.0, 0.73, 0.73, 0.56),
-    (128, 32): Pace(1.8, 0.66, 0.66, 0.56),
-    (256, 0): Pace(2.6, 0.73, 0.73, 0.69),
-    (256, 64): Pace(2.0, 0.66, 0.66, 0.56),
-    (512, 0): Pace(2.3, 1.40, 1.40, 1.11),
+    (64, 0): Pace(1.8, 1.10, 1.10, 0.28, 2.5, masked=0.8, late=0.6),
+    (64, 64): Pace(1.6, 0.67, 0.93, 0.28, 1.6),
+    (64, 32): Pace(1.4, 0.58, 0.80, 0.28, 1.4),
+    (64, 256): Pace(3.6, 1.147, 1.147, 0.555, 0.87, masked=1.3),
+    (128, 0): Pace(2.2, 1.10, 1.10, 0.56, 3.1, masked=0.8, late=0.6),
+    (128, 64): Pace(2.0, 0.73, 0.73, 0.56, 2.0),
+    (128, 32): Pace(1.8, 0.66, 0.66, 0.56, 1.8),
+    (128, 256): Pace(4.55, 1.141, 1.141, 1.11, 1.3, masked=1.73),
+    (256, 0): Pace(2.6, 0.73, 0.73, 0.69, 2.6),
+    (256, 64): Pace(2.0, 0.66, 0.66, 0.56, 2.0),
+    (512, 0): Pace(2.3, 1.40, 1.40, 1.11, 2.3),
+    (256, 256): Pace(4.5, 1.13, 1.13, 1.11, 1.6),
+    (256, 128): Pace(2.9, 0.74, 0.74, 0.56, 1.2),
+    (512, 128): Pace(3.6, 1.15, 1.15, 1.11, 1.6),
 }
+# Of the kernel for many rows, which has no splits,
+PREFILL_ROWS: Final = 256
+PREFILL: Final = {(head_dim, PREFILL_ROWS): sm100_prefill_shape(head_dim) for head_dim in (64, 128)}
+# and of the one of CTA pairs, by the rows of a row tile.
+PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
 BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
 BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
 MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
@@ -89,20 +111,61 @@ class Shape:
     keys: int
 
 
+def launch_shape(head_dim: int, asked: int) -> LaunchShape:
+    """Of the variant that asks for so many rows."""
+    made = head_dim, asked
+    return PAIRS.get(made) or PREFILL.get(made) or sm100_shape(head_dim, "smem", asked)
+
+
 def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     """The forward kernel's time."""
-    pace, tile = PACES[shape.head_dim, asked], sm100_shape(shape.head_dim, "smem", asked)
-    row_tiles, key_tiles = -(-shape.rows // tile.rows) * shape.planes, -(-shape.keys // tile.keys)
-    ctas, tiles = row_tiles * splits, -(-key_tiles // splits)
+    pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
+    row_tiles = -(-shape.rows // tile.row_tile) * shape.planes
+    key_tiles = -(-shape.keys // (tile.keys * tile.ctas))
+    ctas, tiles = row_tiles * splits * tile.ctas, -(-key_tiles // splits)
     held = sm100_ctas_per_sm(shape.head_dim, asked)
     waves = math.ceil(ctas / (gpu.multiprocessors * held))
     beside = min(held, -(-ctas // gpu.multiprocessors))
-    each = pace.around + tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
+    loop = tiles * max(pace.tile if beside == 1 else pace.together, beside * pace.tensor)
     read = shape.planes * shape.keys * shape.head_dim * 4 / gpu.memory
     used = min(1.0, ctas / gpu.multiprocessors)
-    time = max(waves * each, MEMORY_AROUND * pace.around + read / math.sqrt(used))
-    busy = row_tiles * key_tiles * pace.tensor / (gpu.multiprocessors * time)
+    time = max(
+        pace.around + waves * loop + (waves - 1) * pace.again, MEMORY_AROUND * pace.around + read / math.sqrt(used)
+    )
+    return _clocked(gpu, time, row_tiles * key_tiles * tile.ctas * pace.tensor)
+
+
+def _clocked(gpu: Gpu, time: float, tensor: float) -> float:
+    """At the clock that the tensor pipes' work leaves: `tensor` of all of them, in time at the nominal one."""
+    busy = tensor / (gpu.multiprocessors * time)
     return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
+
+
+def row_tiles_us(gpu: Gpu, shape: Shape, heads: int, asked: int, windowed: bool) -> float:
+    """The time of a launch without splits, as a mask has it, by a CTA a multiprocessor. A window is taken for a causal
+    one, whose row tiles see fewer keys the earlier they are; `heads` are those of a plane."""
+    pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
+    tiles = []  # of keys, of each row tile of a plane
+    for end in range(tile.rows, shape.rows + tile.rows, tile.rows):
+        hidden = shape.rows // heads - -(-min(end, shape.rows) // heads) if windowed else 0
+        tiles.append(-(-max(shape.keys - hidden, 1) // tile.keys))
+    of_each = pace.again + pace.masked * windowed
+    turns = len(tiles) * shape.planes / gpu.multiprocessors
+    longest, shortest = of_each + max(tiles) * pace.tile, of_each + min(tiles) * pace.tile
+    mean = (len(tiles) * of_each + sum(tiles) * pace.tile) * shape.planes / gpu.multiprocessors
+    most: float = math.ceil(turns) * longest
+    if windowed:
+        most = min(most, mean + (math.ceil(turns) - turns) * shortest + pace.late * longest)
+    time = max(0.0, pace.around - pace.again) + max(longest, most)
+    return _clocked(gpu, time, sum(tiles) * shape.planes * pace.tensor)
+
+
+def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool) -> bool:
+    """Whether the kernel for many rows takes less time than the six-warp kernel, without splits."""
+    if (shape.head_dim, PREFILL_ROWS) not in PREFILL:
+        return False
+    many, six_warps = (row_tiles_us(gpu, shape, heads, asked, windowed) for asked in (PREFILL_ROWS, 0))
+    return many < six_warps
 
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
@@ -125,17 +188,18 @@ def call_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     return LAUNCH + forward_us(gpu, shape, asked, splits) + merge
 
 
-def rows_of(head_dim: int) -> tuple[int, ...]:
-    """The rows that variants of a head_dim ask for."""
-    return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim))
+def rows_of(head_dim: int, pairs: bool = True) -> tuple[int, ...]:
+    """The rows that variants of a head_dim ask for; of CTA pairs as well, but for a call that they do not know."""
+    of_pairs = (rows for of, rows in PAIRS if of == head_dim and pairs)
+    return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim), *of_pairs)
 
 
 def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
     """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
     sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
-    tile = sm100_shape(shape.head_dim, "smem", asked)
-    tiles = -(-shape.keys // tile.keys)
-    ctas = -(-shape.rows // tile.rows) * shape.planes
+    tile = launch_shape(shape.head_dim, asked)
+    tiles = -(-shape.keys // (tile.keys * tile.ctas))
+    ctas = -(-shape.rows // tile.row_tile) * shape.planes * tile.ctas
     room = max(1, min(gpu.multiprocessors * sm100_ctas_per_sm(shape.head_dim, asked) // ctas, tiles))
     alone = gpu.multiprocessors // ctas
     for splits in range(1, room + 1):
@@ -143,7 +207,7 @@ def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
             yield splits
 
 
-def best_of(gpu: Gpu, shape: Shape) -> tuple[int, int]:
+def best_of(gpu: Gpu, shape: Shape, pairs: bool = True) -> tuple[int, int]:
     """Rows that are asked for, and splits."""
-    found = [(asked, splits) for asked in rows_of(shape.head_dim) for splits in splits_to_try(gpu, shape, asked)]
+    found = [(asked, splits) for asked in rows_of(shape.head_dim, pairs) for splits in splits_to_try(gpu, shape, asked)]
     return min(found, key=lambda item: call_us(gpu, shape, *item))

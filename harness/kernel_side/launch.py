@@ -20,10 +20,11 @@ from fmha.harness.kernel_side.choice import (
     partial_f16,
     walkers,
 )
-from fmha.harness.kernel_side.prefill import MULTIPROCESSORS as SM100_MULTIPROCESSORS
-from fmha.harness.kernel_side.variants import is_prefill, knows_heads, rows_define, walks
+from fmha.harness.kernel_side.cost import B200
+from fmha.harness.kernel_side.variants import goes_through_row_tiles, knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
+SM100_MULTIPROCESSORS: Final = B200.multiprocessors  # one holds one CTA of a kernel that goes through row tiles
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
 
 
@@ -152,7 +153,7 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
-    cluster = (1, call.splits if call.in_cluster else 1, 1)
+    cluster = (shape.ctas, call.splits if call.in_cluster else 1, 1)
     overlaps = overlaps_grid_before(variant.arch, planes, call.splits, call.shared_kv)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
     report = device.launch(module, variant.entry, config, packed)
@@ -184,10 +185,11 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     if call.balance:
         return call.balance.ctas, 1, 1
     planes = call.planes
-    shape = replace(variant.shape, rows=tile_rows(variant, call))
+    shape = replace(variant.shape, rows=tile_rows(variant, call) * variant.shape.ctas)
     row_tiles = params.query_blocks(shape, call.t, planes.heads, call.topk)
-    if is_prefill(variant):
-        return min(row_tiles * planes.batch, SM100_MULTIPROCESSORS), 1, 1
+    if goes_through_row_tiles(variant):
+        at_once = max(1, SM100_MULTIPROCESSORS // (shape.ctas * call.splits))
+        return shape.ctas * min(row_tiles * planes.batch, at_once), call.splits, 1
     return row_tiles, call.splits, planes.batch
 
 

@@ -21,6 +21,7 @@ COMBINE_ROWS: Final = 4  # a warp each
 SHARED_ALIGNMENT: Final = 1024
 SHARED_CONTROL_BYTES: Final = 128
 PREFILL_CONTROL_BYTES: Final = 256
+PAIR_CONTROL_BYTES: Final = 256
 
 TENSOR_MAP_BYTES: Final = 128
 PARAMS_BYTES: Final = 896  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
@@ -199,6 +200,19 @@ def sm100_prefill_shape(head_dim: int) -> LaunchShape:
     rows, keys, stages = 256, 128, 8 if head_dim == 64 else 4
     shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 4 + PREFILL_CONTROL_BYTES
     return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
+
+
+# Head_dims, and query rows of one of its CTAs, of the kernel of CTA pairs.
+SM100_PAIRS: Final = ((256, 128), (256, 64), (512, 64))
+
+
+def sm100_pair_shape(head_dim: int, rows: int) -> LaunchShape:
+    """fmha_sm100_pair_shape of fmha_launch.h."""
+    keys, stages, ctas = 64, 9 if head_dim == 512 else 11 if rows == 64 else 8, 2
+    elements = rows * head_dim + stages * keys * 128 + rows * ctas * keys
+    exchange = 0 if rows == 128 else 2 * 128 * 4
+    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + PAIR_CONTROL_BYTES
+    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes, ctas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
-from fmha.harness.kernel_side import choice, prefill
+from fmha.harness.kernel_side import choice
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
     SM90_SHAPES,
     SM100_FEW_ROWS,
+    SM100_PAIRS,
     sm90_shape,
+    sm100_pair_shape,
     sm100_prefill_shape,
     sm100_shape,
 )
 
 _PREFILL = "kernel/sm100/prefill/fmha_prefill.cu"
+_PAIR = "kernel/sm100/pair/fmha_pair.cu"
 
 # The shapes of sm_90a whose CTAs walk from row tile to row tile, or of which one divides head_dim.
 _DENSE = tuple(made for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS or SM90_SHAPES[made].dense_overlap)
@@ -54,6 +57,23 @@ def _sm100_prefill(head_dim: int) -> Variant:
         p_path="tmem",
         shape=sm100_prefill_shape(head_dim),
         defines=(("FMHA_HEAD_DIM", str(head_dim)), ("FMHA_ENTRY", entry)),
+    )
+
+
+def _sm100_pair(head_dim: int, rows: int) -> Variant:
+    shape = sm100_pair_shape(head_dim, rows)
+    name = f"sm100_hd{head_dim}_pair{shape.row_tile}"
+    entry = f"fmha_fwd_{name}"
+    return Variant(
+        name=name,
+        arch="sm_100a",
+        source=_PAIR,
+        entry=entry,
+        head_dim=head_dim,
+        p_path="smem",
+        shape=shape,
+        defines=(("FMHA_HEAD_DIM", str(head_dim)), ("FMHA_ROWS", str(shape.row_tile)), ("FMHA_ENTRY", entry)),
+        combine="fmha_combine",
     )
 
 
@@ -99,6 +119,7 @@ VARIANTS: tuple[Variant, ...] = (
     _sm100(512, "tmem"),
     *(_sm100(head_dim, "smem", rows) for head_dim, rows in SM100_FEW_ROWS),
     *(_sm100_prefill(head_dim) for head_dim in (64, 128)),
+    *(_sm100_pair(head_dim, rows) for head_dim, rows in SM100_PAIRS),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
     *(sm90_variant(*made, "dense", by_head=True) for made in _DENSE),
@@ -130,7 +151,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         for variant in variants
         if configuration.p_path in ("auto", variant.p_path)
         and (knows_heads(variant), knows_pages(variant), knows_lengths(variant)) == (by_head, paged, False)
-        and not (is_prefill(variant) and _prefill_lacks(configuration))
+        and not (is_prefill(variant) and (configuration.splits > 1 or configuration.kv == "shared"))
+        and not (goes_through_row_tiles(variant) and (configuration.topk or configuration.page_size))
     ]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
@@ -147,10 +169,10 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         by_rule = choice.rows_of_cta(
             arch, configuration.planes, splits, windowed, by_head, narrow, _mean(configuration)
         )
-        if not by_rule and any(map(is_prefill, fitting)) and prefill.pays(configuration.planes, windowed):
-            by_rule = prefill.ROWS
+        if not by_rule and any(map(is_prefill, fitting)):
+            by_rule = choice.rows_of_many(configuration.planes, windowed)
     rows = configuration.rows or by_rule
-    right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
+    right = [variant for variant in fitting if rows in (0, variant.shape.row_tile)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
     # Of several with as many rows the one that has to be asked for.
@@ -204,10 +226,14 @@ def is_prefill(variant: Variant) -> bool:
     return variant.source == _PREFILL
 
 
-def _prefill_lacks(configuration: Configuration) -> bool:
-    """Whether it asks for something that the kernel for many rows does not know."""
-    of = configuration
-    return bool(of.topk or of.page_size) or of.splits > 1 or of.kv == "shared"
+def is_pair(variant: Variant) -> bool:
+    """Whether it is the kernel of CTA pairs, which go through row tiles likewise."""
+    return variant.source == _PAIR
+
+
+def goes_through_row_tiles(variant: Variant) -> bool:
+    """Whether it is one of the two, neither of which knows lists and pages."""
+    return is_prefill(variant) or is_pair(variant)
 
 
 def kind_of(variant: Variant) -> str:

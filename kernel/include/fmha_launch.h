@@ -14,6 +14,7 @@ struct FmhaLaunchShape {
     int32_t stages;        // tiles of K or V in flight, in one ring
     int32_t threads;       // of a CTA
     int32_t shared_bytes;  // dynamic shared memory, with room to align the base by hand
+    int32_t ctas = 1;      // of a cluster, whose row tile has the rows of each
 };
 
 constexpr int32_t kFmhaSharedAlignment = 1024;    // the 128-byte swizzle pattern repeats every 1024 bytes
@@ -58,6 +59,19 @@ constexpr FmhaLaunchShape fmha_sm100_prefill_shape(int32_t head_dim) {
     const int32_t rows = 256, keys = 128, stages = head_dim == 64 ? 8 : 4;
     return {rows, keys, stages, kFmhaSm100PrefillThreads,
             kFmhaSharedAlignment + (rows + stages * keys) * head_dim * 2 + rows * 4 + kFmhaSm100PrefillControlBytes};
+}
+
+// The kernel of CTA pairs, at head_dim 256 and 512, kernel/sm100/pair/fmha_pair.cu. A row tile has twice the rows of a
+// CTA, 64 or 128, a tile of keys twice the keys; `stages` are slots of the ring, of 16 KiB. Q, the ring, P, and what
+// fmha_sm100_shape has as well. Pairs go through row tiles; grid (2 * pairs, splits, 1), no more than there are row
+// tiles.
+constexpr int32_t kFmhaSm100PairCtas = 2;
+constexpr int32_t kFmhaSm100PairControlBytes = 256;
+constexpr FmhaLaunchShape fmha_sm100_pair_shape(int32_t head_dim, int32_t rows) {
+    const int32_t keys = 64, stages = head_dim == 512 ? 9 : rows == 64 ? 11 : 8, ctas = kFmhaSm100PairCtas;
+    const int32_t elements = rows * head_dim + stages * keys * 128 + rows * ctas * keys;
+    const int32_t rest = fmha_sm100_exchange_bytes(rows, true) + kFmhaSm100PairControlBytes;
+    return {rows, keys, stages, kFmhaSm100Threads, kFmhaSharedAlignment + elements * 2 + rest, ctas};
 }
 
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong

@@ -45,6 +45,11 @@ FMHA_HOST_DEVICE constexpr uint64_t advance_descriptor(uint64_t descriptor, uint
     return (descriptor & 0xffffffff00000000ull) | low;
 }
 
+// The upper word of a descriptor under the 128-byte swizzle, which says nothing of where the matrix is.
+FMHA_HOST_DEVICE constexpr uint32_t upper_word(uint32_t leading_bytes, uint32_t stride_bytes) {
+    return smem_descriptor(0, leading_bytes, stride_bytes, Swizzle::k128Bytes) >> 32;
+}
+
 // 32 bits for kind::f16, dense, neither operand negated. `m` and `n` are the shape of the accumulator.
 FMHA_HOST_DEVICE constexpr uint32_t instruction_descriptor(uint32_t m, uint32_t n, Accumulator d, Operand a, Operand b,
                                                            Major a_major, Major b_major) {

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#include "combine.cuh"
+#include "combine_entries.cuh"
 #include "common/ptx/grid.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
@@ -138,21 +138,3 @@ extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, Forward::kCtasPe
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::forward<Forward>(params, fmha::ptx::shared_address(dynamic_shared));
 }
-
-namespace fmha {
-
-using WarpTeam = Team<1, (FMHA_HEAD_DIM < 256 ? FMHA_HEAD_DIM : 256), 3, 8>;
-using CtaTeam = Team<kFmhaCombineRows, 32, 5, 5>;
-
-}  // namespace fmha
-
-#define FMHA_COMBINE(name, team, by_head)                                                     \
-    extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads, fmha::team::kCtasPerSm) \
-        name(const __grid_constant__ FmhaParams params) {                                     \
-        fmha::combine<fmha::team, by_head>(params);                                           \
-    }
-FMHA_COMBINE(fmha_combine, WarpTeam, false)
-FMHA_COMBINE(fmha_combine_heads, WarpTeam, true)
-FMHA_COMBINE(fmha_combine_many, CtaTeam, false)
-FMHA_COMBINE(fmha_combine_many_heads, CtaTeam, true)
-#undef FMHA_COMBINE

@@ -74,19 +74,25 @@ __device__ __forceinline__ void valid_entries(const FmhaParams& params, const Wo
     }
 }
 
+// Sets what the row does not see of the dense keys from `key` on to -inf.
+template <class Traits>
+__device__ __forceinline__ void mask_keys(const Work& work, const SoftmaxThread<Traits>& thread, int key,
+                                          float (&row)[Traits::kThreadKeys]) {
+    if (needs_mask(work, key, Traits::kKeys)) {
+        const int column = thread.share * Traits::kThreadKeys;
+        mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
+    }
+}
+
 // Sets what the row does not see of tile n to -inf.
 template <class Traits>
 __device__ __forceinline__ void mask_tile(const Work& work, const SoftmaxThread<Traits>& thread, int n,
                                           const uint32_t (&bits)[Traits::kThreadKeys / 32],
                                           float (&row)[Traits::kThreadKeys]) {
-    if (!is_dense(work, n)) {
+    if (is_dense(work, n)) {
+        mask_keys<Traits>(work, thread, first_key(work, n, Traits::kKeys), row);
+    } else {
         mask_bits(row, bits);
-        return;
-    }
-    const int column = thread.share * Traits::kThreadKeys;
-    const int key = first_key(work, n, Traits::kKeys);
-    if (needs_mask(work, key, Traits::kKeys)) {
-        mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
     }
 }
 

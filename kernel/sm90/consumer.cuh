@@ -3,8 +3,8 @@
 #pragma once
 
 #include "clocks.cuh"
+#include "common/ptx/cluster.cuh"
 #include "common/ptx/mbarrier.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "ptx/wgmma.cuh"
 #include "rows.cuh"

@@ -5,11 +5,11 @@
 // the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
+#include "common/ptx/cluster.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
 #include "fmha_params.h"
-#include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "tiles.cuh"
 #include "traits.cuh"

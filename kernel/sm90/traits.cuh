@@ -3,11 +3,11 @@
 
 #include <stdint.h>
 
+#include "common/ptx/cluster.cuh"
 #include "common/ptx/shared.cuh"
 #include "launch.h"
 #include "packed.cuh"
 #include "parts.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "tiles.cuh"
 

@@ -15,7 +15,7 @@ from fmha.harness.judge.oracle.inputs import Sparse
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
-from fmha.harness.kernel_side.variants import VARIANTS, is_prefill, kind_of
+from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, kind_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
 from tests.builds import Artifacts, Builds
@@ -46,11 +46,14 @@ def by_night(variant: Variant) -> list[pytest.MarkDecorator]:
 variants = each(
     v
     for v in VARIANTS
-    if not is_prefill(v) and (v.arch == "sm_100a" or (kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines)))
+    if not goes_through_row_tiles(v)
+    and (v.arch == "sm_100a" or (kind_of(v) == "whole" and "FMHA_ROWS" not in dict(v.defines)))
 )
 # One of each head_dim, and the other path of P.
 some = each(
-    v for v in VARIANTS if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not is_prefill(v)
+    v
+    for v in VARIANTS
+    if (v.head_dim, v.p_path) in ((64, "tmem"), (256, "smem"), (512, "smem")) and not goes_through_row_tiles(v)
 )
 
 

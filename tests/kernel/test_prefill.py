@@ -1,4 +1,5 @@
-"""The kernel of sm_100a for many rows on the emulator, strict profile, against the float64 reference."""
+"""The kernels of sm_100a that go through row tiles, for many rows and of CTA pairs, on the emulator, strict profile,
+against the float64 reference."""
 
 from __future__ import annotations
 
@@ -13,17 +14,24 @@ import pytest
 from fmha.emulator.explore import schedules_of
 from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.kernel_side import launch, params
-from fmha.harness.kernel_side.variants import VARIANTS, is_prefill, variant_for
+from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, is_pair, is_prefill, variant_for
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from tests.builds import Artifacts, Builds
 from tests.kernel.rig import Problem, errors, make_problem, run, unwritten
 from tests.kernel.test_forward import check, growing, poisoned
 
 nvcc = pytest.mark.nvcc
-variants = pytest.mark.parametrize(
-    "variant",
-    [pytest.param(v, marks=pytest.mark.xdist_group(f"forward-{v.name}"), id=v.name) for v in VARIANTS if is_prefill(v)],
-)
+
+
+def variants_that(are: Callable[[Variant], bool]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "variant",
+        [pytest.param(v, marks=pytest.mark.xdist_group(f"forward-{v.name}"), id=v.name) for v in VARIANTS if are(v)],
+    )
+
+
+variants = variants_that(goes_through_row_tiles)
+pairs = variants_that(is_pair)
 HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
 
 
@@ -131,6 +139,24 @@ def test_a_nan_is_not_lost(artifacts: Mapping[str, Path], variant: Variant) -> N
         assert not np.isfinite(got.o_values).any(), key
 
 
+@nvcc
+@pairs
+def test_splits(artifacts: Mapping[str, Path], variant: Variant, two_ctas: None) -> None:
+    """More of them than tiles as well, and row tiles one after the other in each."""
+    for splits, fields in ((2, {}), (5, {"window_right": 0}), (3, {"output_bf16": True, "normalise": True})):
+        check(artifacts, variant, make_problem(variant.head_dim, 200, 420, batch=3, splits=splits, **fields))
+    lengths = np.array([0, 300, 129, 640], dtype=np.int32)
+    ragged = make_problem(variant.head_dim, 1, 640, heads=16, batch=4, kv_lens=lengths, splits=4)
+    check(artifacts, variant, poisoned(ragged))
+
+
+@nvcc
+@pairs
+def test_values_that_are_the_keys(artifacts: Mapping[str, Path], variant: Variant) -> None:
+    for splits in (1, 3):
+        check(artifacts, variant, make_problem(variant.head_dim, 2, 500, heads=70, shared_kv=True, splits=splits))
+
+
 @pytest.mark.slow
 @nvcc
 @variants
@@ -205,6 +231,20 @@ def test_shapes_are_the_headers(host_compile: HostCompile) -> None:
         assert said.returncode == 0, said.stderr
         expected = (shape.rows, shape.keys, shape.stages, shape.threads, shape.shared_bytes)
         assert tuple(map(int, said.stdout.split())) == expected
+
+
+@pytest.mark.parametrize(("head_dim", "rows"), params.SM100_PAIRS)
+def test_shapes_of_pairs_are_the_headers(host_compile: HostCompile, head_dim: int, rows: int) -> None:
+    shape = params.sm100_pair_shape(head_dim, rows)
+    said = host_compile(
+        '#include "sm100/pair/traits.cuh"\n#include <cstdio>\nint main() {'
+        f"using T = fmha::PairTraits<{head_dim}, {rows}>;"
+        'std::printf("%d %d %d %d %d %d %d", T::kRows, T::kCtaKeys, T::kSlots, T::kShape.threads, '
+        "T::kDynamicSharedBytes, T::kCtas, T::kRowTile);}"
+    )
+    assert said.returncode == 0, said.stderr
+    expected = (shape.rows, shape.keys, shape.stages, shape.threads, shape.shared_bytes, shape.ctas, shape.row_tile)
+    assert tuple(map(int, said.stdout.split())) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side import choice, cost
 from fmha.harness.kernel_side.cost import B200, BY_CTA, BY_WARP, Shape
-from fmha.harness.kernel_side.params import SM100_FEW_ROWS, sm100_shape
+from fmha.harness.kernel_side.params import SM100_FEW_ROWS
 from fmha.harness.kernel_side.variants import VARIANTS, rows_define, variant_for
 from tools import priced
 
@@ -31,7 +31,9 @@ def test_what_is_cheapest_is_nearly_what_the_model_has_as_fastest(repository: Pa
 
 def test_there_is_a_pace_for_each_variant() -> None:
     of_variants = {(v.head_dim, rows_define(v)) for v in VARIANTS if v.arch == ARCH}
-    assert set(cost.PACES) == of_variants == {(head_dim, 0) for head_dim in (64, 128, 256, 512)} | set(SM100_FEW_ROWS)
+    own = {(head_dim, 0) for head_dim in (64, 128, 256, 512)}
+    assert of_variants == own | set(SM100_FEW_ROWS) | set(cost.PAIRS)
+    assert set(cost.PACES) == of_variants | set(cost.PREFILL)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,15 @@ def test_there_is_a_pace_for_each_variant() -> None:
         ({"t": 4096, "s_k": 4096, "heads": 16, "batch": 4}, 1, "sm100_hd64_prefill"),
         ({"head_dim": 512}, 8, "sm100_hd512_psmem"),
         ({"head_dim": 512, "rows": 64}, 8, "sm100_hd512_psmem"),
+        ({"head_dim": 512, "batch": 16, "s_k": 8192}, 4, "sm100_hd512_pair128"),
+        ({"head_dim": 512, "batch": 16, "s_k": 8192, "kv": "shared"}, 4, "sm100_hd512_pair128"),
+        ({"head_dim": 512, "batch": 16, "s_k": 8192, "page_size": 64}, 4, "sm100_hd512_psmem"),
+        ({"head_dim": 512, "batch": 16, "s_k": 8192, "topk": 65, "s_sparse": 130}, 4, "sm100_hd512_psmem"),
+        ({"head_dim": 512, "t": 4096, "s_k": 4096, "heads": 16, "batch": 4}, 1, "sm100_hd512_pair128"),
+        ({"head_dim": 256, "t": 4096, "s_k": 4096, "heads": 16, "batch": 4}, 1, "sm100_hd256_pair256"),
+        ({"head_dim": 256, "t": 4096, "s_k": 4096, "heads": 16, "batch": 4, "p_path": "smem"}, 1, "sm100_hd256_psmem"),
+        ({"head_dim": 256, "batch": 16, "s_k": 8192}, 4, "sm100_hd256_pair128"),
+        ({"head_dim": 256, "rows": 128}, 3, "sm100_hd256_pair128"),
     ],
 )
 def test_which_kernel_runs(changes: dict[str, object], splits: int, name: str) -> None:
@@ -77,10 +88,10 @@ def test_splits_leave_no_cta_without_a_tile_nor_without_room(head_dim: int) -> N
     ):
         shape = Shape(head_dim, planes, rows, keys)
         asked, splits = cost.best_of(B200, shape)
-        tile = sm100_shape(head_dim, "smem", asked)
-        assert 1 <= splits <= -(-keys // tile.keys)
+        tile = cost.launch_shape(head_dim, asked)
+        assert 1 <= splits <= -(-keys // (tile.keys * tile.ctas))
         held = B200.multiprocessors * choice.ctas_per_sm(ARCH, head_dim, asked)
-        assert splits == 1 or splits * planes * -(-rows // tile.rows) <= held
+        assert splits == 1 or splits * planes * -(-rows // tile.row_tile) * tile.ctas <= held
         assert asked == min(
             cost.rows_of(head_dim), key=lambda given: cost.forward_us(B200, shape, given, splits)
         ) or splits not in cost.splits_to_try(B200, shape, 0)

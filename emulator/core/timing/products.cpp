@@ -6,8 +6,8 @@ namespace ptxm::timing {
 // Cycles of the tensor pipe.
 double Replayer::product(const Deed& d) const {
     const double m = std::max(64u, d.a >> 16), n = d.a & 0xFFFF;
-    const double rows = m * (d.rank & 2 ? 0.5 : 1);
-    return std::max({rows * n * 16 / t_.matrix_rate, n * t_.matrix_least, d.b / t_.shared_bytes});
+    const double each = d.rank & 2 ? 0.5 : 1;  // of a pair: each CTA has half of the rows, on all lanes
+    return std::max({m * each * n * 16 / t_.matrix_rate, n * each * t_.matrix_least, d.b / t_.shared_bytes});
 }
 
 void Replayer::multiply(Runner& w, Sm& sm, const Step& step) {

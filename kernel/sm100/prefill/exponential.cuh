@@ -1,5 +1,5 @@
-// The probabilities of a row: of every 16 keys ten have their exponential from the special-function unit (MUFU) and six
-// from a polynomial on the FMA pipe, so that both pipes are done at about the same time.
+// The maximum and the probabilities of a row: of every 16 keys ten have their exponential from the special-function
+// unit (MUFU) and six from a polynomial on the FMA pipe, so that both pipes are done at about the same time.
 #pragma once
 
 #include <stdint.h>
@@ -101,6 +101,17 @@ __device__ __forceinline__ void exponentiate(float* row, uint32_t (&packed)[Keys
         pack(pair);
         add(pair);
     }
+}
+
+// The maximum of a tile of keys, three values at a time in four chains.
+template <int Keys>
+__device__ __forceinline__ float max_of_tile(const float (&row)[Keys]) {
+    float chain[4] = {row[0], row[1], row[2], row[3]};
+#pragma unroll
+    for (int i = 4; i + 1 < Keys; i += 2) {
+        chain[i / 2 % 4] = ptx::max3(chain[i / 2 % 4], row[i], row[i + 1]);
+    }
+    return fmaxf(ptx::max3(chain[0], chain[1], chain[2]), chain[3]);
 }
 
 }  // namespace fmha

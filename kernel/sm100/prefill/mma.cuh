@@ -17,18 +17,6 @@
 
 namespace fmha {
 
-FMHA_HOST_DEVICE constexpr uint32_t upper_word(uint32_t leading_bytes, uint32_t stride_bytes) {
-    return smem_descriptor(0, leading_bytes, stride_bytes, Swizzle::k128Bytes) >> 32;
-}
-
-// Of four steps from `first` on, `step` apart.
-__device__ __forceinline__ void places(uint32_t (&of)[4], uint32_t first, uint32_t step) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        of[k] = first + k * step;
-    }
-}
-
 // S = Q K^T of query tile `tile`, over the whole head_dim.
 template <class Traits>
 __device__ __forceinline__ void issue_scores(PrefillShared<Traits> shared, uint32_t tmem, int tile, int slot) {
@@ -39,8 +27,8 @@ __device__ __forceinline__ void issue_scores(PrefillShared<Traits> shared, uint3
 #pragma unroll
     for (int chunk = 0; chunk < Traits::kHeadChunks; ++chunk) {
         uint32_t a[4], b[4];
-        places(a, query + chunk * (Traits::kRowChunkBytes / 16), kStep);
-        places(b, key + chunk * (Traits::kKeyChunkBytes / 16), kStep);
+        ptx::places(a, query + chunk * (Traits::kRowChunkBytes / 16), kStep);
+        ptx::places(b, key + chunk * (Traits::kKeyChunkBytes / 16), kStep);
         ptx::mma_f16_smem_4(score, a, kUpper, b, kUpper, Traits::kScoreInstruction, chunk > 0);
     }
 }
@@ -58,8 +46,8 @@ __device__ __forceinline__ void issue_output(PrefillShared<Traits> shared, uint3
 #pragma unroll
     for (int key = 0; key < Traits::kKeys; key += 4 * Traits::kMmaK) {
         uint32_t a[4], b[4];
-        places(a, probability + key / 2, Traits::kMmaK / 2);
-        places(b, value + key / Traits::kMmaK * kStep, kStep);
+        ptx::places(a, probability + key / 2, Traits::kMmaK / 2);
+        ptx::places(b, value + key / Traits::kMmaK * kStep, kStep);
         ptx::mma_f16_tmem_4(output, a, b, kUpper, Traits::kOutputInstruction, key > 0 || !first);
     }
 }

@@ -1,4 +1,4 @@
-// A CTA's row tiles, one after the other: each role goes through them by itself.
+// The row tiles of a CTA, or of a pair of CTAs, one after the other: each role goes through them by itself.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 namespace fmha {
 
-// Goes through a CTA's row tiles that have rows of their own: with packed queries some are behind the last query of
+// Goes through the row tiles that have rows of their own: with packed queries some are behind the last query of
 // their entry.
 template <class Traits>
 struct RowTiles {
@@ -16,12 +16,13 @@ struct RowTiles {
 
     __device__ bool next(const FmhaParams& params, Work& work) {
         for (;;) {
-            const RowTile tile = row_tile(params, Traits::kRows, gridDim.x, blockIdx.x, turn);
+            const RowTile tile =
+                row_tile(params, Traits::kRowTile, gridDim.x / Traits::kCtas, blockIdx.x / Traits::kCtas, turn);
             if (tile.block < 0) {
                 return false;
             }
             turn += 1;
-            work = make_work(params, Traits::kRows, Traits::kKeys, tile.block, 0, tile.plane);
+            work = make_work(params, Traits::kRowTile, Traits::kKeys, tile.block, blockIdx.y, tile.plane);
             if (work.rows > 0) {
                 return true;
             }

@@ -38,17 +38,6 @@ struct QueryRow {
     }
 };
 
-// The maximum of a tile of keys, three values at a time in four chains.
-template <int Keys>
-__device__ __forceinline__ float max_of_tile(const float (&row)[Keys]) {
-    float chain[4] = {row[0], row[1], row[2], row[3]};
-#pragma unroll
-    for (int i = 4; i + 1 < Keys; i += 2) {
-        chain[i / 2 % 4] = ptx::max3(chain[i / 2 % 4], row[i], row[i + 1]);
-    }
-    return fmaxf(ptx::max3(chain[0], chain[1], chain[2]), chain[3]);
-}
-
 // Sets what the row does not see of the tile from `key` on to -inf.
 template <class Traits>
 __device__ __forceinline__ void mask_keys(const QueryRow<Traits>& query, int key, float (&row)[Traits::kKeys]) {

@@ -19,6 +19,8 @@ struct PrefillTraits {
     static constexpr int kQueryTiles = 2;  // in flight: A and B
     static constexpr int kTileRows = 128;  // of one: M of both products, a row a lane
     static constexpr int kRows = kShape.rows;
+    static constexpr int kCtas = 1;  // of a cluster
+    static constexpr int kRowTile = kRows;
     static constexpr int kKeys = kShape.keys;
     static constexpr int kStages = kShape.stages;
     static_assert(kRows == kQueryTiles * kTileRows);

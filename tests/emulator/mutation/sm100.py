@@ -16,7 +16,7 @@ from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
 from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.reference import Reference, reference
-from fmha.harness.kernel_side.variants import VARIANTS, is_prefill
+from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.run import run_attention
 
@@ -26,8 +26,8 @@ MAX_LSE_ERROR = 1e-3  # logits are in the hundreds
 
 
 def configurations(variant: Variant) -> tuple[Configuration, ...]:
-    head_dim, keys = variant.head_dim, variant.shape.keys
-    if is_prefill(variant):  # it knows no lists and no K = V; the second has more row tiles than CTAs
+    head_dim, keys = variant.head_dim, variant.shape.keys * variant.shape.ctas
+    if goes_through_row_tiles(variant):  # it knows no lists; the second has more row tiles than CTAs
         return (
             Configuration(head_dim, t=300, s_k=5 * keys - 12, mask="causal", data="extreme"),
             Configuration(head_dim, t=3, s_k=keys + 20, batch=160, mask="window", window=keys, kv_lens="ragged"),

@@ -82,4 +82,14 @@ __device__ __forceinline__ float4 load_cluster(uint32_t address) {
     return v;
 }
 
+// One arrival at an address that map_to_cta returned, releasing to the whole cluster what this thread did before it.
+__device__ __forceinline__ void mbarrier_arrive_release_cluster(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Makes initialised barriers visible to the cluster, whose barrier other CTAs still need.
+__device__ __forceinline__ void fence_mbarrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 }  // namespace fmha::ptx
