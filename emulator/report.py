@@ -14,6 +14,10 @@ from fmha.emulator.rules import RULES
 from fmha.emulator.timing.launch import Timing
 
 _MOST_TEXT = 160  # characters of an instruction
+_HEADERS = (
+    "both lines are of Cooperative Groups, which lets votes and shuffles order its lanes: they do on every GPU, "
+    "and by the ISA they order no memory"
+)
 # Where the toolkit and the libraries that kernels are written with keep what they inline.
 _INCLUDED = re.compile(
     r"^.*/include/(?:cccl/)?(?=(?:cub|thrust|cuda|nv|cutlass|cute|cooperative_groups|crt)/)|^.*/targets/[^/]+/include/"
@@ -39,8 +43,8 @@ class Place:
     def author(self) -> str | None:
         """The line of the kernel's author: the outermost that is not of a library, or of all where none is not."""
         lines = [self.source, *self.callers] if self.source else []
-        own = [line for line in lines if not _LIBRARY.search(line)]
-        return (own or lines or [None])[-1]
+        own = [line for line in lines if not _LIBRARY.search(line)] or lines
+        return own[-1] if own else None
 
     @property
     def of_cooperative_groups(self) -> bool:
@@ -79,13 +83,23 @@ class Finding:
         """What to do, by the instructions at hand; "" for a rule that fmha.emulator.rules does not know."""
         if self.rule not in RULES:
             return ""
+        if self.of_header:
+            return "Nothing, in a kernel that calls it."
         places = [self.place, self.other, *(place for place, _ in self.details)]
         at_hand = "\n".join([self.message, *(p.ptx_text for p in places if p), *(text for _, text in self.details)])
         return RULES[self.rule].remedy_at(at_hand)
 
     @property
+    def of_header(self) -> bool:
+        """Whether it is of the lanes of one warp within Cooperative Groups: the header's, whoever includes it."""
+        places = (self.place, self.other)
+        return self.rule in ("lane-alone", "lane-race") and all(p and p.of_cooperative_groups for p in places)
+
+    @property
     def cause(self) -> tuple[object, ...]:
         """Findings of one launch that have this in common have one cause: the same lines break the same rule."""
+        if self.of_header:
+            return ("Cooperative Groups",)
 
         def at(place: Place | None) -> object:
             return place and (place.author or place)
@@ -192,8 +206,8 @@ def findings_of(
             return "grid.sync() in a launch that is not cooperative: it traps"
         return str(f["message"])
 
-    return tuple(
-        Finding(
+    def found(f: dict[str, Any]) -> Finding:
+        return Finding(
             rule=f["rule"],
             severity=f["severity"],
             message=message(f, place_of(sources, f["pc"])),
@@ -204,5 +218,9 @@ def findings_of(
             count=f["count"],
             details=tuple((place_of(sources, pc), text) for pc, text in f["details"]),
         )
-        for f in raw
-    )
+
+    return tuple(_of_header(finding) if finding.of_header else finding for finding in (found(f) for f in raw))
+
+
+def _of_header(finding: Finding) -> Finding:
+    return replace(finding, severity="warning", message=f"{finding.message}; {_HEADERS}")

@@ -118,6 +118,7 @@ MEMORY: Mapping[str, Rule] = {
         "Align the tile to 1024 bytes for the 128-byte swizzle (512 for 64, 256 for 32): alignas(1024), or round the "
         "dynamic shared memory's start up. Or compute the reader's swizzle from the shared address.",
         severity="warning",
+        lenient=False,
     ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",

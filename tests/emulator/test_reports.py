@@ -141,3 +141,49 @@ def test_votes_and_shuffles_without_sync_are_of_the_lanes_that_come(block: int) 
     words = device.read(out.address, 4 * block).view("u4").tolist()
     assert words[:32] == [1003 + 255] * min(block, 32)
     assert words[32:] == [1035] * (block - 32 if block > 32 else 0)
+
+
+HEADER = """.version 8.8
+.target sm_100a
+.address_size 64
+.file 1 "{file}"
+.shared .b32 slot;
+.visible .entry k(.param .u64 out)
+{{
+.reg .pred %p<2>; .reg .b32 %r<4>;
+mov.u32 %r1, %laneid;
+setp.eq.u32 %p1, %r1, 3;
+.loc 1 10 0
+@%p1 st.shared.u32 [slot], %r1;
+vote.sync.any.pred %p1, %p1, -1;
+.loc 1 11 0
+ld.shared.u32 %r2, [slot];
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "severity"),
+    [("/usr/local/cuda/include/cooperative_groups.h", "warning"), ("mine/groups.h", "error")],
+)
+def test_what_is_true_of_a_header_is_a_warning(file: str, severity: str) -> None:
+    device = Device()
+    out = device.alloc(4, "out")
+    report = device.launch(load_ptx(HEADER.format(file=file)), "k", 1, 32, [out.address])
+    (told,) = report.findings
+    assert (told.rule, told.severity, report.ok) == ("lane-race", severity, severity == "warning")
+    assert ("Cooperative Groups" in told.message) == told.of_header == (severity == "warning")
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_a_trap_of_the_header_says_what_the_launch_lacks(cooperative: bool) -> None:
+    text = HEADER.format(file="/usr/local/cuda/include/cooperative_groups.h").replace(
+        "ld.shared.u32 %r2, [slot]", "trap"
+    )
+    device = Device()
+    out = device.alloc(4, "out")
+    (told,) = device.launch(load_ptx(text), "k", 1, 32, [out.address], cooperative=cooperative).findings
+    assert told.rule == "trap"
+    assert ("grid.sync() in a launch that is not cooperative" in told.message) != cooperative
+    assert ("cudaLaunchCooperativeKernel" in told.remedy) != cooperative

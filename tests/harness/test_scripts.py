@@ -414,4 +414,5 @@ def test_pytest_fails_a_test_whose_launches_have_hazards(script: Path) -> None:
     assert "1 failed, 1 passed" in said
     assert "HazardError" in said
     assert f"triton_kernels.py:{line_of(kernels.summed, 'racy_sum[')}: launch of racy_sum" in said
+    assert "1 failed, 1 passed" in pytest_says("--fmha-emulate", "--fmha-arch", "sm_90a", "--fmha-schedules", "3")
     assert "--fmha-profile: 'lax' is not one of" in pytest_says("--fmha-emulate", "--fmha-profile", "lax")

@@ -39,7 +39,7 @@ ROWS = tuple(
         "emulator.device",
         "emulator.grids",
         "emulator.report",
-        "emulator.coverage emulator.decode emulator.tensormap emulator.textures emulator.timing",
+        "emulator.coverage emulator.decode emulator.names emulator.tensormap emulator.textures emulator.timing",
         "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",
         "emulator.core",
     )

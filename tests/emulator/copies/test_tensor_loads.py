@@ -69,9 +69,9 @@ def test_a_swizzled_box_within_its_pattern_is_a_warning(mode: str, rows: int, of
     """
     arrays = {"data": np.arange(16 * 32, dtype=np.uint32).reshape(16, 32)}
     maps = {"map": tiled("data", (16, 32), (rows, width), swizzle=mode)}
-    for profile in ("strict", "lenient"):
-        report = run(body, arrays, maps, block=1, profile=profile).report
-        assert [(f.rule, f.severity) for f in report.findings] == [("swizzle-base", "warning")] * told
+    report = run(body, arrays, maps, block=1).report
+    assert [(f.rule, f.severity) for f in report.findings] == [("swizzle-base", "warning")] * told
+    assert run(body, arrays, maps, block=1, profile="lenient").rules == set(), "CuTe DSL's unaligned GEMM does so"
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 0x7FF7), ("bf16", 0x7FF7), ("f32", 0x7FF77FF7)])

@@ -79,20 +79,32 @@ void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor&
     for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l] - base);
 }
 
+// The same again, as in a loop: what is ordered after the later one is after the earlier one.
+bool repeats(const LaneAccess& now, const LaneAccess& before) {
+    return now.pc == before.pc && now.write == before.write && now.mask == before.mask && now.memory == before.memory &&
+           now.at == before.at;
+}
+
 }  // namespace
 
 void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
     const Machine& m = machine_of(w);
     if (!m.checks || m.profile != Profile::strict) return;
     LaneLog& log = of ? w.global_lanes : w.lanes;
-    if (w.lanes.met) {
-        w.lanes.met = false;
-        LaneAccess now;
-        fill(now, at, mask, size, who, of);
-        const bool ascending = ascends(now);
-        for (const LaneAccess& before : log.accesses) compare(w, now, ascending, before, of);
+    if (!w.lanes.met) {
+        fill(place_for(log), at, mask, size, who, of);
+        return;
     }
-    fill(place_for(log), at, mask, size, who, of);
+    w.lanes.met = false;
+    LaneAccess now;
+    fill(now, at, mask, size, who, of);
+    const bool ascending = ascends(now);
+    LaneAccess* same = nullptr;
+    for (LaneAccess& before : log.accesses) {
+        if (repeats(now, before)) same = &before;
+        compare(w, now, ascending, before, of);
+    }
+    (same ? *same : place_for(log)) = now;
 }
 
 }  // namespace ptxm

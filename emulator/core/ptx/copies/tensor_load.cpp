@@ -60,7 +60,7 @@ void check_swizzle_base(Warp& w, const Box& box, const Cta& to, u32 offset) {
 
 void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
     Machine& m = machine_of(w);
-    if (m.checks) check_swizzle_base(w, box, to, offset);
+    if (m.checks && m.profile == Profile::strict) check_swizzle_base(w, box, to, offset);
     const u32 bytes = box.data_bytes(), pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, what);
     touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});
