@@ -138,7 +138,11 @@ def test_a_fault_fails_and_names_the_buffer(folder: Path, capsys: pytest.Capture
 
 def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ptx = folder / "kernel.ptx"
-    ptx.write_text(PTX.replace("st.global.f32 [%d5], %f3;", "st.global.f32 [%d5], %f3; bar.warp.sync -1; st.global.f32 [%d2], %f3;"))
+    ptx.write_text(
+        PTX.replace(
+            "st.global.f32 [%d5], %f3;", "st.global.f32 [%d5], %f3; bar.warp.sync -1; st.global.f32 [%d2], %f3;"
+        )
+    )
     assert emulate(folder, LAUNCH) == 1
     assert "error: race" in capsys.readouterr().out
     waivers = "waivers:\n- {rule: race, reason: the last store wins, at: st.global}\n"

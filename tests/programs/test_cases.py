@@ -267,7 +267,7 @@ def test_launches_of_two_streams_race_unless_something_orders_them(
         (7, ""),  # the host waits for the default stream
         (
             8,
-            "a copy of 128 bytes on the device reads 'cudaMalloc 2' at byte 128, which launch 2, fill_with(int*, int), ",
+            "a copy of 128 bytes on the device reads 'cudaMalloc 2' at byte 128, which launch 2, fill_with(int*, int)",
         ),
         (9, ""),  # in the launch's own stream
     ],
