@@ -138,7 +138,7 @@ def test_the_record_replaces_the_models_constants(tmp_path: Path) -> None:
     done = fmha("calibrate", "--probes", "probes.csv", "--output", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = [line.split() for line in done.stdout.splitlines() if line.startswith("hbm_latency")]
-    assert line == ["hbm_latency", "1000", "1.0%", "500", "-50%", "beyond", "its", "30%"]
+    assert line == ["hbm_latency", "1000", "2.5%", "500", "-50%", "beyond", "its", "30%"]
     mine = architecture(str(tmp_path / "mine.yaml"))
     assert (mine.arch, mine.multiprocessors) == (B200.arch, B200.multiprocessors)
     assert mine.values["hbm_latency"] == 1000
