@@ -32,10 +32,7 @@ GUIDES = sorted(
 # left.
 UNREVISED: frozenset[str] = frozenset(
     {
-        "docs/understand/architecture.md",
         "docs/understand/kernel.md",
-        "docs/understand/kubernetes.md",
-        "docs/understand/recipes.md",
         "docs/understand/remote-runs.md",
         "docs/use/see.md",
     }
