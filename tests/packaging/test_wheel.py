@@ -60,10 +60,20 @@ def test_wheel_has_the_kernels_and_the_matrix(repository, wheel):
     listed = ["git", "-C", repository, "ls-files", "kernel", "matrix.yaml"]
     tracked = set(subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split())
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if "/project/" in name]
+        names = [name for name in archive.namelist() if "/project/" in name and "/project/docs/" not in name]
         brought = {name.removeprefix("fmha/harness/project/"): name for name in names}
         assert set(brought) == tracked
         assert all(archive.read(name) == (repository / path).read_bytes() for path, name in brought.items())
+
+
+def test_wheel_has_the_pages_and_its_commit(repository, wheel):
+    """As `fmha docs` and `fmha --version` tell them."""
+    listed = ["git", "-C", repository, "ls-files", "docs/use", "docs/understand", "docs/reference"]
+    pages = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+    head = subprocess.run(["git", "-C", repository, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    with zipfile.ZipFile(wheel) as archive:
+        assert all(archive.read(f"fmha/harness/project/{name}") == (repository / name).read_bytes() for name in pages)
+        assert archive.read("fmha/commit.txt").decode().removesuffix("+") == head.stdout.strip()
 
 
 def test_wheel_has_what_init_writes(repository, names):
