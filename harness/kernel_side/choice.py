@@ -267,9 +267,11 @@ def _shape_of(sizes: Sizes) -> Shape:
     return Shape(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
 
 
-def rows_of_many(sizes: Sizes, windowed: bool) -> int:
-    """Rows of a CTA of sm_100a's kernel for many rows, without splits; 0 where it does not pay."""
-    return PREFILL_ROWS if many_rows_pay(B200, _shape_of(sizes), sizes.heads, windowed) else 0
+def rows_of_many(sizes: Sizes, windowed: bool, otherwise: int) -> int:
+    """Rows of a CTA of sm_100a's kernel for many rows, without splits; `otherwise`, of the six-warp kernel, where it
+    does not pay."""
+    pays = many_rows_pay(B200, _shape_of(sizes), sizes.heads, windowed, otherwise)
+    return PREFILL_ROWS if pays else otherwise
 
 
 def _sm100_rows(sizes: Sizes, splits: int) -> int:

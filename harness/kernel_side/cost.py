@@ -160,11 +160,13 @@ def row_tiles_us(gpu: Gpu, shape: Shape, heads: int, asked: int, windowed: bool)
     return _clocked(gpu, time, sum(tiles) * shape.planes * pace.tensor)
 
 
-def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool) -> bool:
-    """Whether the kernel for many rows takes less time than the six-warp kernel, without splits."""
+def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool, than: int) -> bool:
+    """Whether the kernel for many rows takes less time than the six-warp kernel of `than` rows, without splits."""
     if (shape.head_dim, PREFILL_ROWS) not in PREFILL:
         return False
     many, six_warps = (row_tiles_us(gpu, shape, heads, asked, windowed) for asked in (PREFILL_ROWS, 0))
+    if than:  # a mask leaves as much of its time as of that with the head_dim's own rows
+        six_warps *= forward_us(gpu, shape, than, 1) / forward_us(gpu, shape, 0, 1)
     return many < six_warps
 
 

@@ -169,8 +169,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
         by_rule = choice.rows_of_cta(
             arch, configuration.planes, splits, windowed, by_head, narrow, _mean(configuration)
         )
-        if not by_rule and any(map(is_prefill, fitting)):
-            by_rule = choice.rows_of_many(configuration.planes, windowed)
+        if any(map(is_prefill, fitting)):
+            by_rule = choice.rows_of_many(configuration.planes, windowed, by_rule)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.row_tile)]
     if not right:

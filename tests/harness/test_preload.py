@@ -94,7 +94,7 @@ def test_another_one_than_is_wanted_is_ended_and_has_done_nothing(tmp_path: Path
 def test_an_interpreter_that_takes_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Its modules are more than a pipe holds."""
     monkeypatch.setattr(preload, "TAKE_SECONDS", 0.2)
-    many = {**MODULES, "harness/stages/large.py": f"TEXT = {'x' * (1 << 18)!r}\n"}
+    many = {**MODULES, "harness/stages/large.py": f"TEXT = {'x' * (1 << 21)!r}\n"}
     (tmp_path / "python").write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     (tmp_path / "python").chmod(0o755)
     preloaded = begun(tmp_path, kept(tmp_path, many), str(tmp_path / "python"))

@@ -18,6 +18,7 @@ from fmha.harness.see.replay import schedule_of
 from tests.evidence.records import record
 from tests.forked import fmha
 from tests.harness.support import RACE, git
+from tests.see.test_debug import LINE
 
 KERNELS = Path(__file__).parent / "kernels"
 EARLY = (str(KERNELS / "early.ptx"), "--launch", str(KERNELS / "early.yaml"))
@@ -88,10 +89,10 @@ def test_the_debugger_replays_an_archived_run_of_another_commit(repository, tmp_
     for source in (checkout / "kernel" / "sm100").glob("*.cu"):
         source.write_text("#error of today\n")
     script = tmp_path / "script"
-    script.write_text("break softmax_role.cuh:215\ncontinue\nwhere\n")
+    script.write_text(f"break softmax_role.cuh:{LINE}\ncontinue\nwhere\n")
     done = fmha("debug", "--run", "latest", "hd64_t1_sk128", "--script", str(script), cwd=checkout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "softmax_role.cuh:215" in done.stdout.split("(fmha) continue\n")[1].splitlines()[0]
+    assert f"softmax_role.cuh:{LINE}" in done.stdout.split("(fmha) continue\n")[1].splitlines()[0]
     done = fmha("debug", "--run", "latest", "hd64_t7_sk7", cwd=checkout)
     assert "the run latest has no such configuration" in done.stderr
 

@@ -14,6 +14,8 @@ from fmha.harness.see.subject import Subject
 from tests.pages import assert_shown
 
 HERE = Path(__file__).parent / "kernels"
+ROLE = Path(__file__).parents[2] / "kernel/sm100/softmax_role.cuh"
+LINE = 1 + next(at for at, text in enumerate(ROLE.read_text().splitlines()) if "store_columns<Traits>(params," in text)
 SCRIPT = """\
 continue
 print
@@ -141,8 +143,8 @@ def test_breaks():
 
 def test_our_kernel_stops_at_lines_of_cuda(ours):
     """In the MMA warp, whose descriptors are told in words."""
-    lines = answers(ours, "break kernel/sm100/ptx/tcgen05.cuh:81\nbreak softmax_role.cuh:215\ncontinue\nbarriers\n")
-    assert any("softmax_role.cuh:215" in line for line in lines[1:])
+    lines = answers(ours, f"break kernel/sm100/ptx/tcgen05.cuh:81\nbreak softmax_role.cuh:{LINE}\ncontinue\nbarriers\n")
+    assert any(f"softmax_role.cuh:{LINE}" in line for line in lines[1:])
     assert any(line.startswith("mbarrier 0x") for line in lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from fmha.harness.contract.device import (
     Stopwatch,
     TensorMapSpec,
 )
+from fmha.harness.extras import install
 from fmha.harness.worker.devices import cuda
 from fmha.harness.worker.devices.across import Executor
 
@@ -48,7 +50,7 @@ needs_gpu = pytest.mark.skipif(not available(), reason="no CUDA device here")
 
 def test_without_the_bindings_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(DeviceError, match=r"cuda\.bindings cannot be imported .*; pip install 'cuda-bindings>=12.9'"):
+    with pytest.raises(DeviceError, match=rf"cuda\.bindings cannot be imported .*; {re.escape(install('cuda'))}"):
         cuda.CudaDevice()
 
 

@@ -108,7 +108,7 @@ def test_a_run_reaches_the_emulator_through_one_file(repository):
     importing = re.compile(r"^\s*from fmha(\.emulator\b|(\.emulator)? import .*\bemulator\b)", re.MULTILINE)
     files = [path for path in (repository / "harness").rglob("*.py") if importing.search(path.read_text())]
     names = {path.relative_to(repository).as_posix() for path in files}
-    beside = ("harness/cli/", "harness/emulate/", "harness/scripted/", "harness/see/")
+    beside = ("harness/cli/", "harness/emulate/", "harness/mcp/", "harness/scripted/", "harness/see/")
     assert {name for name in names if not name.startswith(beside)} == {
         "harness/bench/order.py",
         "harness/bench/strangers.py",
