@@ -77,6 +77,9 @@ def check(
         _packed_keys(cu_seqlens_k, max_seqlen_k, sizes)
     elif max_seqlen_k is not None:
         raise ValueError("max_seqlen_k: is for packed keys, with cu_seqlens_k")
+    for name, size, most in (("q", "t", MOST_ROWS), ("k", "s_k", MOST_PAGED)):
+        if sizes[size] > most:
+            raise ValueError(f"{name}: expected at most {most} rows of an entry, got {sizes[size]}")
     _kv_heads(sizes, sparse)
     _row_tiles(sizes)
     _scattered_alone(sizes, kv_lens, sparse)

@@ -16,6 +16,7 @@ from fmha.harness.errors import InfrastructureError
 from fmha.harness.judge.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_queries, mean_of, rows_of_packed
 from fmha.harness.kernel_side.launch import Call, choose_splits
+from fmha.harness.kernel_side.price import MULTIPROCESSORS
 from fmha.harness.kernel_side.variants import VARIANTS, variant_for
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices import cuda
@@ -35,7 +36,9 @@ def decide(arguments: Arguments, splits: int | None, p_path: PathChoice, where: 
         call = dataclasses.replace(call, balance=balance)
     variant = _variant(call, arguments, splits or 1, p_path, arch)
     if splits is None:
-        splits = choose_splits(variant, call, _multiprocessors(where)) if variant.combine else 1
+        # By sizes alone, so that a call has the same bits on every Hopper GPU, and planned by compiled code or here.
+        most = MULTIPROCESSORS if arch == ARCH else _multiprocessors(where)
+        splits = choose_splits(variant, call, most) if variant.combine else 1
     return variant, dataclasses.replace(call, splits=splits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,7 @@ Place = Literal["emulator", "cuda"]
 OF_CALL = ("scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype")
 
 _plans: dict[Any, AttentionPlan | SizedPlan] = {}
+_evicting = threading.Lock()  # threads that find the oldest plan must not find the same one
 
 
 class Options(NamedTuple):
@@ -83,10 +85,16 @@ def kept_plan(
         if known is None:
             known = new_plan(tensors, Options(*options), sparse)
         if key is not None:
-            while len(_plans) >= MOST_PLANS:
-                _plans.pop(next(iter(_plans)))
-            _plans[key] = known
+            _keep(key, known)
     return known, addresses
+
+
+def _keep(key: Hashable, known: AttentionPlan | SizedPlan) -> None:
+    """In place of the oldest where there are MOST_PLANS."""
+    with _evicting:
+        while len(_plans) >= MOST_PLANS:
+            _plans.pop(next(iter(_plans)))
+        _plans[key] = known
 
 
 def new_plan(tensors: Tensors, options: Options, sparse: Sparse | None) -> AttentionPlan:

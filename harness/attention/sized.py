@@ -27,6 +27,7 @@ from fmha.harness.kernel_side.variants import VARIANTS, kind_of, knows_heads, kn
 from fmha.harness.worker.devices import calls, cuda
 
 MOST_OPTIONS: Final = 256  # sets of them that are kept
+MOST_LONGEST: Final = 1 << 62
 ENTRIES: Final = (*calls.ENTRIES, "TensorMapEncodeTiled")
 SUFFIXES: Final = ("_many", "_balanced", "_heads")  # of combine kernels, by bits from the lowest
 HOPPER: Final = tuple(variant for variant in VARIANTS if variant.arch == ARCH)
@@ -76,9 +77,10 @@ def planned(options: tuple[Any, ...], form: Any, q: torch.Tensor) -> SizedPlan |
     known = _known.get((q.get_device(), options[:4], options[6:]))
     if known is None or values.ON_GPUS or type(form) is not bytes:
         return None
+    for longest in options[4:6]:
+        if longest is not None and (type(longest) is not int or not 0 <= longest < MOST_LONGEST):
+            return None  # wrong, or more than the planner's integers hold: the checks see to it
     longest_q, longest_k = (-1 if longest is None else longest for longest in options[4:6])
-    if type(longest_q) is not int or type(longest_k) is not int:
-        return None
     made = known.planner.plan(
         form, known.scale, known.left, known.right, longest_q, longest_k, known.normalise,
         known.o_dtype is torch.bfloat16, len(STORED[known.statistics]), known.splits,

@@ -7,7 +7,7 @@ from types import BuiltinFunctionType
 
 import torch
 
-from fmha.harness.attention.arguments import Sparse
+from fmha.harness.attention.arguments import Sparse, check_sparse
 from fmha.harness.worker.devices import calls
 
 NAMES = (
@@ -29,6 +29,7 @@ def listed(
 ) -> Tensors:
     """In the order of NAMES."""
     if not isinstance(sparse, Sparse):
+        check_sparse(sparse)
         return q, k, v, kv_lens, query_offsets, sink, None, None, None, None, *scattered
     return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens, *scattered
 

@@ -180,7 +180,7 @@ def division_of(
 
 def mean_of(sizes: Sizes, ragged: bool, total: int | None) -> float:
     """Keys of an entry, as a part of the most that one has; UNKNOWN where only the device knows."""
-    if not ragged:
+    if not ragged or not sizes.s_k:
         return 1.0
     return UNKNOWN if total is None else min(1.0, total / (sizes.batch // sizes.kv_heads * sizes.s_k))
 

@@ -7,7 +7,9 @@ import ctypes
 import math
 import random
 import struct
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -327,6 +329,18 @@ def wrong_calls() -> dict[str, Drawn]:
         "a table of another batch": plain(k=empty(9, 32, 2, 64), v=None, block_table=empty(3, 3, dtype=int32)),
         "a head_dim of 12": plain(q=empty(2, 1, 8, 12), k=empty(2, 300, 2, 12), v=None),
         "a head_dim of 520": plain(q=empty(2, 1, 8, 520), k=empty(2, 300, 2, 520), v=None),
+        "more keys than 32 bits": plain(q=empty(1, 1, 8, 64), k=empty(1, 1, 1, 64).expand(1, 2**31, 1, 64), v=None),
+        "more queries than 32 bits": plain(
+            q=empty(1, 1, 1, 64).expand(1, 2**31, 1, 64), k=empty(1, 300, 1, 64), v=None
+        ),
+        "partial results beyond 64 bits": plain(
+            q=empty(1, 1, 512).expand(4194304, 1, 512),
+            cu_seqlens_q=empty(32768, dtype=int32),
+            k=empty(1, 1, 512).expand(32767, 64, 512),
+            v=None,
+            max_seqlen_q=4194304 - 128,
+            splits=32768,
+        ),
         "a sparse branch": plain(sparse_k=empty(2, 9, 64)),
     }
 
@@ -336,6 +350,60 @@ def test_what_is_wrong_is_left_to_python(driver: Driver) -> None:
     assert ask(planner, plain()) is not None
     for why, drawn in wrong_calls().items():
         assert ask(planner, drawn) is None, why
+
+
+@pytest.mark.parametrize("longest", [-7, -1, 1 << 62, 1 << 80, True, 2.0])
+@pytest.mark.parametrize("place", [4, 5])
+def test_a_longest_that_is_none_is_left_to_python(place: int, longest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner is told -1 where there is none, and its integers have 64 bits."""
+    from fmha.harness.attention import sized
+
+    q = empty(2, 1, 8, 64)
+    options: list[Any] = [None] * 12
+    monkeypatch.setitem(sized._known, (q.get_device(), tuple(options[:4]), tuple(options[6:])), object())
+    options[place] = longest
+    assert sized.planned(tuple(options), b"", q) is None
+
+
+@pytest.mark.parametrize("splits", [None, 1, 4])
+@pytest.mark.parametrize("width", [64, 128, 256, 512])
+def test_packed_keys_of_which_there_are_none_have_a_plan(width: int, splits: int | None, hopper: None) -> None:
+    import torch
+
+    ends = empty(3, dtype=torch.int32)
+    drawn = plain(
+        q=empty(4, 8, width), cu_seqlens_q=ends, max_seqlen_q=2, splits=splits,
+        k=empty(0, 2, width), v=empty(0, 2, width), cu_seqlens_k=ends, max_seqlen_k=0,
+    )  # fmt: skip
+    assert by_python(drawn).call.s_k == 0
+
+
+def test_a_gpu_of_fewer_multiprocessors_has_the_same_splits(
+    driver: Driver, hopper: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a window with two sides as well: by sizes alone."""
+    from fmha.harness.attention import decision
+
+    monkeypatch.setattr(decision.cuda, "multiprocessors", lambda index: 78)
+    drawn = plain(q=empty(4, 1, 32, 128), k=empty(4, 8192, 8, 128), v=empty(4, 8192, 8, 128), window=4096)
+    wanted = by_python(drawn).call.splits
+    assert ask(planner_of(driver), drawn).splits == wanted > 1
+
+
+def test_threads_that_keep_plans_do_not_drop_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fmha.harness.attention import plans
+
+    monkeypatch.setattr(plans, "_plans", {})
+    monkeypatch.setattr(plans, "MOST_PLANS", 8)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            kept = [pool.submit(plans._keep, number, None) for number in range(40000)]  # type: ignore[arg-type]
+    finally:
+        sys.setswitchinterval(before)
+    assert [done.exception() for done in kept if done.exception()] == []
+    assert len(plans._plans) == 8
 
 
 def test_a_kernel_that_was_not_loaded_is_named_and_too_much_memory_is_left_to_python(driver: Driver) -> None:

@@ -141,6 +141,15 @@ inline void combine_of(const Variant& variant, const Call& call, const Decision&
 
 inline i64 aligned(i64 elements) { return divide_up(4 * elements, 256) * 256; }
 
+// Whether the partial results may be so many that their bytes do not fit an integer: asked before they are counted.
+inline bool fits(const Call& call, const Decision& d, i64 most_bytes) {
+    if (!d.balance_ctas && d.splits <= 1) return true;
+    const double planes = static_cast<double>(call.planes());
+    const double parts = d.balance_ctas ? static_cast<double>(d.balance_ctas) + planes : d.splits * planes;
+    return 4.0 * parts * static_cast<double>(call.rows()) * static_cast<double>(call.head_dim) <=
+           static_cast<double>(most_bytes);
+}
+
 inline Made made_of(const Tables& tables, const Call& call, const Decision& d) {
     const Variant& variant = tables.variants[d.variant];
     Made made;

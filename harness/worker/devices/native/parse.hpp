@@ -166,6 +166,7 @@ inline std::optional<Call> call_of(const Tensor (&t)[kPlaces], const Options& op
     }
     if (call.width % 8 || call.width > kMostHeadDim || !take_strides(q, packed, call.q_gaps, call.q)) return {};
     if (!take_keys(t, options, call)) return {};
+    if (call.t > kMostRows || call.s_k > kMostPaged) return {};  // kernels count to the end of a tile, in 32 bits
     if (call.planes() > kMostPlanes) return {};
     if (divide_up(call.rows(), kLeastTile) * call.planes() > kMostRows) return {};
     if (t[kKvLens].is_there() && !t[kKvLens].is(kInt32, {call.batch})) return {};

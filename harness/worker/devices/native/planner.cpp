@@ -107,6 +107,7 @@ PyObject* plan(PyObject* self, PyObject* const* given, Py_ssize_t count) {
     if (!call) Py_RETURN_NONE;
     const auto decision = decide(*planner.tables, *call);
     if (!decision) Py_RETURN_NONE;
+    if (!fits(*call, *decision, planner.most_scratch)) Py_RETURN_NONE;
     const Made made = made_of(*planner.tables, *call, *decision);
     if (made.scratch.bytes() > planner.most_scratch) Py_RETURN_NONE;
     if (!loaded(made, *decision)) return PyLong_FromSize_t(decision->variant);
