@@ -23,6 +23,7 @@ _INCLUDED = re.compile(
     r"^.*/include/(?:cccl/)?(?=(?:cub|thrust|cuda|nv|cutlass|cute|cooperative_groups|crt)/)|^.*/targets/[^/]+/include/"
 )
 _LIBRARY = re.compile(rf"{_INCLUDED.pattern}|^/usr/(?:include|lib)/|/(?:site|dist)-packages/|/triton/language/")
+_COOPERATIVE_GROUPS = re.compile(r"/include/(?:cccl/)?cooperative_groups(?:/|\.h)")
 
 
 def _plain_path(line: str) -> str:
@@ -48,7 +49,7 @@ class Place:
 
     @property
     def of_cooperative_groups(self) -> bool:
-        return self.source is not None and "cooperative_groups" in self.source
+        return self.source is not None and bool(_COOPERATIVE_GROUPS.search(self.source))
 
     @property
     def chain(self) -> str:
@@ -104,6 +105,8 @@ class Finding:
         def at(place: Place | None) -> object:
             return place and (place.author or place)
 
+        if self.place is None and self.other is None:
+            return self.rule, self.message  # of work of the host, which has no lines
         return self.rule, at(self.place), at(self.other)
 
     def __str__(self) -> str:

@@ -6,7 +6,9 @@ blank, lines and all, and once more with one of them when that is asked for. Wha
 
 from __future__ import annotations
 
+import bisect
 import re
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -14,10 +16,12 @@ from fmha.emulator.ptx.model import Function
 
 LARGE: Final = 256 << 10  # characters of a module from which on it is worth it
 _ENTRY: Final = re.compile(r"^[ \t]*(?:\.\w+[ \t]+)*\.entry\s+([\w$]+)", re.MULTILINE)
-_BRACE: Final = re.compile(r'[{}]|//[^\n]*|/\*(?s:.*?)\*/|"(?:[^"\\\n]|\\.)*"')
+_BRACE: Final = re.compile(r'[{};]|//[^\n]*|/\*(?s:.*?)\*/|"(?:[^"\\\n]|\\.)*"')
 _OF_BODY: Final = frozenset(
     ("body", "labels", "registers", "variables", "directives", "prototypes", "branch_targets", "call_targets")
 )
+_COMMENTS: Final = re.compile(r'//[^\n]*|/\*(?s:.*?)\*/|"(?:[^"\\\n]|\\.)*"')
+_LOADING: Final = threading.RLock()  # a body that one thread parses is blank to no other
 Span = tuple[int, int]
 
 
@@ -29,10 +33,13 @@ class DeferredFunction(Function):
     def __getattribute__(self, name: str) -> Any:
         if name in _OF_BODY:
             pending: list[Callable[[], Function]] = object.__getattribute__(self, "pending")
-            if pending and (name != "directives"):
-                whole = pending.pop()()
-                for field in _OF_BODY:
-                    object.__setattr__(self, field, getattr(whole, field))
+            if pending and name != "directives":
+                with _LOADING:
+                    if pending:
+                        whole = pending[0]()  # what is wrong with it is told at each look
+                        for field in _OF_BODY:
+                            object.__setattr__(self, field, getattr(whole, field))
+                        pending.clear()
         return object.__getattribute__(self, name)
 
 
@@ -43,13 +50,18 @@ def deferred(function: Function, load: Callable[[], Function]) -> Function:
 
 
 def entry_bodies(text: str) -> dict[str, Span]:
-    """What lies between the outermost braces of each entry that is defined; {} where that cannot be told."""
+    """What lies between the outermost braces of each entry that is defined; {} where that cannot be told. An entry may
+    be declared alone, as of another module."""
     bodies: dict[str, Span] = {}
     end = 0
+    comments = [found.span() for found in _COMMENTS.finditer(text)]
     for entry in _ENTRY.finditer(text):
-        if entry.start() < end:
-            continue  # within a body: in a comment, or no entry at all
+        at = bisect.bisect(comments, (entry.start(1),)) - 1
+        if entry.start() < end or (at >= 0 and entry.start(1) < comments[at][1]):
+            continue  # within a body or a comment
         span = _body(text, entry.end())
+        if span == ():
+            continue
         if span is None or entry[1] in bodies:
             return {}
         bodies[entry[1]] = span
@@ -66,13 +78,16 @@ def blanked(text: str, spans: Iterable[Span]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _body(text: str, at: int) -> Span | None:
+def _body(text: str, at: int) -> Span | tuple[()] | None:
+    """() for an entry that is declared and not defined, None for one without an end."""
     depth, begin = 0, 0
     for found in _BRACE.finditer(text, at):
         brace = found[0]
         if brace == "{":
             depth += 1
             begin = begin or found.end()
+        elif brace == ";" and not depth:
+            return ()
         elif brace == "}":
             depth -= 1
             if depth <= 0:

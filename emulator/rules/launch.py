@@ -17,6 +17,10 @@ LAUNCH: Mapping[str, Rule] = {
             "ask for less. All warps together have 64 K registers; a CTA starts with its kernel's number a thread.",
         ),
         when(
+            r"barrier \d+: \d+ of \d+ threads",
+            "Give bar.sync (a named barrier) the number of threads that come, and have all of them name the same one.",
+        ),
+        when(
             r"tensor memory that other CTAs hold",
             "CTAs hold columns and wait for more, or for CTAs that find none: allocate all columns at once, and give "
             "them back before waiting for another CTA; or launch no more CTAs than the columns are enough for.",

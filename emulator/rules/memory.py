@@ -104,8 +104,8 @@ MEMORY: Mapping[str, Rule] = {
         "-",
         "Two launches in different streams count at one place by atomic operations and look at the count, and neither "
         "has to be over before the other begins: each sees the other's arrivals, which matters where a launch takes "
-        "the count for its own, as a split-K reduction or a last-block test does. No race of memory: under lenient a "
-        "warning.",
+        "the count for its own, as a split-K reduction or a last-block test does. A warning: it is no race of memory, "
+        "and an atomic whose result nobody reads looks the same.",
         "A counter for each stream, or each launch; or an event that orders the two. Nothing where both are meant to "
         "share the count, as a queue of work is.",
         severity="warning",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ def why_it_hangs(words: Sequence[str], options: programs.Options, ran: programs.
     seconds = sum(made.stats["seconds"] for made in ran.seen.launches)
     if seconds > MOST_SECONDS or all(told.finding.rule != "deadlock" for told in ran.seen.hazards):
         return []
+    print("the program runs a second time, to say why it hangs", file=sys.stderr, flush=True)
     watch = Watch()
     with open(os.devnull, "w") as nowhere, contextlib.suppress(programs.ProgramError):
         programs.run_program(words, dataclasses.replace(options, around=watch), lambda line: None, nowhere)

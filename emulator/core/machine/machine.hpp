@@ -163,7 +163,7 @@ struct Machine {
     }
 
 private:
-    void begin();
+    void begin(bool of_host = false);
     void begin_beside();
     void begin_below();
     void hold_against_launches(const HostAccess& access, const Accessor& who);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from fmha.emulator import Device, PtxError, load_ptx
@@ -94,3 +96,28 @@ def test_what_is_wrong_in_a_body_is_told_of_its_kernel_alone() -> None:
 )
 def test_what_cannot_be_told_apart_is_parsed_whole(text: str) -> None:
     assert entry_bodies(text) == {}
+
+
+def test_an_entry_that_is_declared_alone_takes_no_other_functions_body() -> None:
+    """As nvcc -rdc=true declares a kernel of another module that this one launches."""
+    text = text_of(2).replace(_HEAD, _HEAD.replace(".func (", ".extern .entry other(.param .u64 a);\n.func ("))
+    text = text.replace(".visible .entry k1", "/* as\n.entry k1(\nhas { */\n.visible .entry k1")
+    module = parse(text)
+    assert pending(module) == {"k0", "k1"}
+    assert len(module.functions["twice"].body) == len(parse(_HEAD).functions["twice"].body) > 0
+    assert len(module.functions["k1"].body) > LARGE // 40
+
+
+def test_what_is_wrong_within_a_body_is_told_at_each_look() -> None:
+    module = parse(text_of(2, broken=1).replace("nothing %r0;\n", "add.u32 %r1 %r2;\n" * (LARGE // 16)))
+    for _ in range(2):
+        with pytest.raises(PtxError):
+            len(module.functions["k1"].body)
+
+
+def test_threads_that_look_at_once_see_the_whole_body() -> None:
+    function = parse(text_of(2)).functions["k0"]
+    with ThreadPoolExecutor(4) as pool:
+        lengths = set(pool.map(lambda _: len(function.body), range(4)))
+    assert len(lengths) == 1
+    assert lengths != {0}

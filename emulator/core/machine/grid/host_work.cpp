@@ -58,7 +58,7 @@ void Machine::work_for_host(const Launch& work, const std::vector<HostAccess>& a
     host_work_ = work;
     launch = &host_work_;
     launch_findings.clear();
-    begin();
+    begin(true);
     if (!checks) return;
     Accessor who{0, 1, 0, false};
     who.cluster = next_number();

@@ -17,7 +17,7 @@ constexpr u32 kMostNumbers = 0x8000;
 
 }  // namespace
 
-void Machine::begin() {
+void Machine::begin(bool of_host) {
     stats = Stats{};
     failed = false;
     tensor_columns = 0;
@@ -26,7 +26,9 @@ void Machine::begin() {
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
     if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
-    if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
+    // Work of the host comes behind all that is not beside it, which need not be over for other streams.
+    const bool keeps = dependent_ || !launch->beside.empty() || (of_host && number_ > 0);
+    if (keeps && number_ < kMostNumbers) {
         in_flight_.push_back({number_, launched_, launched_name_, std::move(complete_), std::exchange(below_, {})});
         if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();

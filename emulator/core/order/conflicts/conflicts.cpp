@@ -356,10 +356,12 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
     if (m.findings->seen(rule, pc, other)) return;
     std::string message = explain_linear(w, c, who, proxy, where, Wording(true)).message;
+    // Of another cluster's store nobody knows any longer which lane wrote these bytes: it may be the one that fenced.
+    const bool unsure = c.earlier && c.earlier->cluster != who.cluster && std::string_view(rule) == "lane-alone";
     if (waits_for_use(w, c, who, rule))
         doubt(w, {rule, std::move(message), pc, other});
     else
-        m.report(&w, rule, std::move(message), pc, other);
+        m.report(&w, rule, std::move(message), pc, other, unsure ? Severity::warning : Severity::error);
 }
 
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {

@@ -310,10 +310,10 @@ void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
     if (!other || m.findings->seen("stream-counter", w.pc(), pc)) return;
     m.report_beside(
         w, "stream-counter",
-        format("warp %u counts in '%s' at byte %llu and looks at the count, to which %s, of another stream, "
-               "adds as well: no event and no synchronisation orders the two",
+        format("warp %u counts in '%s' at byte %llu and may look at the count, to which %s, of another "
+               "stream, adds as well: no event and no synchronisation orders the two",
                w.index, a->name.c_str(), (unsigned long long)(address - a->base), m.name_of_launch(other).c_str()),
-        {w.pc(), pc, other}, m.profile == Profile::strict ? Severity::error : Severity::warning);
+        {w.pc(), pc, other}, Severity::warning);
 }
 
 // atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the
