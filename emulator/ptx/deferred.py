@@ -62,7 +62,7 @@ def entry_bodies(text: str) -> dict[str, Span]:
         span = _body(text, entry.end())
         if span == ():
             continue
-        if span is None or entry[1] in bodies:
+        if not span or entry[1] in bodies:
             return {}
         bodies[entry[1]] = span
         end = span[1]
