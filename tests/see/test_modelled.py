@@ -174,6 +174,7 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
     [
         ("hd64_t4_sk128_top8_of64", "lists of sparse keys"),
         ("hd64_t8_sk128_causal_offsets-zero", "query offsets"),
+        ("hd64_t64_sk256_b6_lens-ragged_qlens-ragged_out-bf16_packed-both", "packed queries"),
         ("hd64_t1_sk128_before3", "tensors with entries before the call's"),
     ],
 )
@@ -242,7 +243,6 @@ def test_a_call_with_short_entries_takes_less_time_and_reads_less(repository: Pa
     "name",
     [
         "hd64_t1_sk2048_b4_out-bf16_page16",
-        "hd64_t64_sk256_b6_lens-ragged_qlens-ragged_out-bf16_packed-both",
         "hd64_t1_sk2048_b4_h4_kvh2_lens-ragged_out-bf16_splits8_merge-balanced",
         "hd64_t64_sk256_b2_h4_kvh2_out-bf16_layout-fused",
     ],
