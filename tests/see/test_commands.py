@@ -18,7 +18,7 @@ from fmha.harness.see.replay import schedule_of
 from tests.evidence.records import record
 from tests.forked import fmha
 from tests.harness.support import RACE, git
-from tests.see.test_debug import LINE
+from tests.see.places import LINE
 
 KERNELS = Path(__file__).parent / "kernels"
 EARLY = (str(KERNELS / "early.ptx"), "--launch", str(KERNELS / "early.yaml"))

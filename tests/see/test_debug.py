@@ -12,10 +12,9 @@ from fmha.emulator.debug.terminal import Terminal
 from fmha.harness.see.files import of_file
 from fmha.harness.see.subject import Subject
 from tests.pages import assert_shown
+from tests.see.places import LINE
 
 HERE = Path(__file__).parent / "kernels"
-ROLE = Path(__file__).parents[2] / "kernel/sm100/softmax_role.cuh"
-LINE = 1 + next(at for at, text in enumerate(ROLE.read_text().splitlines()) if "store_columns<Traits>(params," in text)
 SCRIPT = """\
 continue
 print
