@@ -42,7 +42,7 @@ def test_whatever_decides_is_protected_on_a_host(repository: Path) -> None:
 
 def test_the_judge_is_named_with_the_rest_of_the_harness_beside_it() -> None:
     found = identity("0" * 64)
-    assert {"matrix.yaml", CORE, "harness/judge/gate.py", "emulator/device.py"} <= found.files.keys()
+    assert {"matrix.yaml", CORE, "harness/judge/gate.py", "emulator/device/device.py"} <= found.files.keys()
     assert not any(name.startswith(("harness/worker/", "harness/kernel_side/")) for name in found.files)
     assert len(found.harness) == 64
     assert identity("1" * 64).changed(found) == ("matrix.yaml",)
