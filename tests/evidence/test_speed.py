@@ -10,7 +10,8 @@ import pytest
 from fmha.harness.archive.record import Timing
 from fmha.harness.judge.comparison.comparison import Kind, compare
 from fmha.harness.judge.comparison.speed import LEAST_ROUNDS, Verdict, judge
-from fmha.harness.worker.interleave import interleave, sm_clock
+from fmha.harness.worker.devices.nvml import sm_clock
+from fmha.harness.worker.interleave import interleave
 from tests.evidence.records import IDS, record
 from tests.evidence.speed_rates import DISTURBANCES, bimodal, drifting, preempted, quiet, verdicts
 

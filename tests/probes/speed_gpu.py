@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fmha.harness.worker.interleave import interleave, sm_clock
+from fmha.harness.worker.devices.nvml import sm_clock
+from fmha.harness.worker.interleave import interleave
 from tests.probes.run_gpu import Driver
 
 ITERATIONS = 20_000

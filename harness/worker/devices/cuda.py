@@ -33,7 +33,7 @@ from fmha.harness.contract.device import (
 )
 from fmha.harness.extras import install
 from fmha.harness.worker.devices import calls, ceilings
-from fmha.harness.worker.interleave import sm_clock
+from fmha.harness.worker.devices.nvml import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
 # What a driver says to a launch that no such GPU makes; all else may be the machine's fault.

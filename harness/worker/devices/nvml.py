@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from statistics import median
 from typing import Any, Final
 
@@ -90,3 +91,27 @@ class Sampled:
     def _median(self, place: int) -> float | None:
         known = [value for told in self._told if (value := told[place]) is not None]
         return median(known) if known else None
+
+
+def sm_clock(gpu: str = "") -> Callable[[], float | None]:
+    """Reads the SM clock of a GPU, named by its UUID, else NVML's first; one that always answers None where there is no
+    NVML or no such GPU."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return lambda: None
+    handle, value = ctypes.c_void_p(), ctypes.c_uint()
+    if library.nvmlInit_v2() != 0:
+        return lambda: None
+    if gpu:
+        missing = library.nvmlDeviceGetHandleByUUID(gpu.encode(), ctypes.byref(handle))
+    else:
+        missing = library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+    if missing:
+        return lambda: None
+
+    def read() -> float | None:
+        failed = library.nvmlDeviceGetClockInfo(handle, SM_CLOCK, ctypes.byref(value))
+        return None if failed else float(value.value)
+
+    return read
