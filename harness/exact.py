@@ -14,7 +14,7 @@ from fmha.harness.attention.plans import Options
 from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
 from fmha.harness.judge.oracle import inputs
 from fmha.harness.judge.oracle.reference import reference
-from fmha.harness.worker.scatter import packed, unpacked
+from fmha.harness.worker.launch.scatter import packed, unpacked
 
 
 def attention(

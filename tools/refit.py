@@ -1,4 +1,5 @@
-"""Fits the constants of fmha.harness.kernel_side.price to records of fmha.harness.bench.swept, and holds them to these.
+"""Fits the constants of fmha.harness.kernel_side.price to records of fmha.harness.bench.runs.swept, and holds them to
+these.
 
 python -m tools.refit results/swept-h200.json                 # how far what is cheapest is from what was fastest
 python -m tools.refit results/swept-h200.json --write         # fits first, and writes harness/kernel_side/paces.py
@@ -90,7 +91,7 @@ class Constants:
 
 
 def swept(records: Sequence[Path]) -> list[Swept]:
-    """Of records of fmha.harness.bench.swept, and of results/splits-h200.json, which is older: one K/V head of 128
+    """Of records of fmha.harness.bench.runs.swept, and of results/splits-h200.json, which is older: one K/V head of 128
     query heads."""
     found: list[Swept] = []
     for record in records:

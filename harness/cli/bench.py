@@ -80,14 +80,18 @@ def _run(output: Path, flex: bool, peers: list[str], json: bool) -> ExitCode:
         )
     if not output.parent.is_dir():
         raise InfrastructureError("no such folder", where=str(output.parent), next_step="make it, or name another file")
-    from fmha.harness.bench import beside, build, run  # they import cuda.bindings and torch, which few machines have
+    from fmha.harness.bench.runs import (  # they import cuda.bindings and torch, which few machines have
+        benchmark,
+        beside,
+    )
+    from fmha.harness.bench.shapes import build
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
         if peers:
             beside.benchmark(peers, output)
         else:
             build.build_candidates(Path(folder))
-            run.benchmark(Path(folder), output, flex)
+            benchmark.benchmark(Path(folder), output, flex)
     if json:
         print_json("bench", 1, loads(output.read_text(encoding="utf-8")))
     return ExitCode.PASS

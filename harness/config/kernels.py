@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fmha.harness.config.model import Guard
     from fmha.harness.contract.protocol import Cell
     from fmha.harness.judge.limits import Biases, Resources, Thresholds
-    from fmha.harness.worker.apart import Declares
+    from fmha.harness.worker.planner.sides import Declares
 
 
 @dataclass(frozen=True, slots=True)

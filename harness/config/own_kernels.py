@@ -43,7 +43,7 @@ from fmha.harness.worker.subjects.adapter_process import AdapterError
 
 if TYPE_CHECKING:
     from fmha.harness.contract.protocol import Cell, Variant
-    from fmha.harness.worker.apart import Declares
+    from fmha.harness.worker.planner.sides import Declares
     from fmha.harness.worker.subjects.answers import Description
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import IO, Protocol
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts.shipment import COMMAND
-from fmha.harness.worker.process import describe_exit
+from fmha.harness.worker.processes.groups import describe_exit
 
 WRITE_SECONDS = 30.0  # without a byte taken, and the line is lost
 EXIT_SECONDS = 5.0  # between the last that a process writes and its exit code

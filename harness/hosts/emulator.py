@@ -16,8 +16,8 @@ from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.machine import this_machine, versions
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.judge.identity import installed_root
-from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import run_worker
 

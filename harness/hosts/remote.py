@@ -31,7 +31,7 @@ from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
 from fmha.harness.judge.configuration import OURS, Configuration
-from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
+from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
 
 if TYPE_CHECKING:  # loaded once a host is at work
     from fmha.harness.hosts import answers

@@ -65,9 +65,11 @@ def package_files() -> dict[str, str]:
     """The text of the supervisor's modules, by the names they have here and there."""
     harness = Path(__file__).resolve().parent.parent
     folders = [sorted((harness / folder).glob("*.py")) for folder in ("supervisor", "isolate")]
-    modules = [*(path for paths in folders for path in paths), harness / "errors.py", harness / "worker" / "process.py"]
+    groups = harness / "worker" / "processes" / "groups.py"
+    modules = [*(path for paths in folders for path in paths), harness / "errors.py", groups]
     names = {path: f"fmha/harness/{path.relative_to(harness).as_posix()}" for path in modules}
-    empty = dict.fromkeys((f"fmha/{folder}__init__.py" for folder in ("", "harness/", "harness/worker/")), "")
+    packages = ("", "harness/", "harness/worker/", "harness/worker/processes/")
+    empty = dict.fromkeys((f"fmha/{folder}__init__.py" for folder in packages), "")
     return {name: path.read_text(encoding="utf-8") for path, name in names.items()} | empty
 
 

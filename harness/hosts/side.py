@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fmha.harness.contract.protocol import Cell, Variant
 from fmha.harness.errors import ChoiceError, UserError
-from fmha.harness.worker.apart import Side
-from fmha.harness.worker.planner import AnsweredError, KernelSideError
+from fmha.harness.worker.planner.process import AnsweredError, KernelSideError
+from fmha.harness.worker.planner.sides import Side
 
 
 def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:

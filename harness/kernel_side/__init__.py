@@ -6,7 +6,8 @@ It comes with the commit that is judged. `python -m fmha.harness.kernel_side` an
 from pathlib import Path
 from typing import Final
 
-# What it answers, and how: raised when a judge of before could not ask. harness/worker/planner.py has the other end.
+# What it answers, and how: raised when a judge of before could not ask. The other end is
+# harness/worker/planner/process.py.
 PROTOCOL: Final = 1
 _FOLDER: Final = Path(__file__).parent
 

@@ -1,5 +1,6 @@
 """Launches the kernels of one attention call on a device: tensor maps, parameters, forward, combine. Written once for
-every device and for everyone who calls: the worker (fmha.harness.worker.run) and fmha.harness.attention."""
+every device and for everyone who calls: the worker (fmha.harness.worker.launch.run_attention) and
+fmha.harness.attention."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What decode takes on a Hopper GPU by each shape, in so many splits or with balanced ones: what choice compares.
 
 By sizes alone, in microseconds. The constants, in paces.py, are fitted by `python -m tools.refit` to calls that
-fmha.harness.bench.swept timed in every choice; it also tells how far the cheapest is from the fastest.
+fmha.harness.bench.runs.swept timed in every choice; it also tells how far the cheapest is from the fastest.
 harness/worker/devices/native/price.hpp is the same in C++, to the bit: nothing here is but + - * / and a square root.
 """
 

@@ -16,7 +16,7 @@ from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
 from fmha.harness.see.lengths import Given, lengths_of, numbers, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.run import place
+from fmha.harness.worker.launch.run_attention import place
 
 Order = Literal["ptx", "sass"]
 

@@ -17,7 +17,7 @@ from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_que
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.lengths import Given, given, is_plain
-from fmha.harness.worker.run import call_of
+from fmha.harness.worker.launch.run_attention import call_of
 
 # What a call may have that changes its time and that nothing here draws: refused, never left out of the time.
 _NOT_MODELLED: Final[Mapping[str, Callable[[Configuration], bool]]] = {

@@ -27,7 +27,7 @@ from fmha.harness.see.choice import chosen
 from fmha.harness.see.subject import Clock, Subject
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 from fmha.harness.worker.subjects.called import Called, subject_of
 from fmha.harness.worker.subjects.declared import Declared
 

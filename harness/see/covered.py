@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fmha.emulator.device import Device, Module
+from fmha.harness.contract.lines import Lines
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
 from fmha.harness.see.subject import Subject
-from fmha.harness.worker.pool.lines import Lines
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
 from fmha.harness.kernel_side.variants import knows_lengths
-from fmha.harness.worker.scatter import key_lengths, query_lengths, scattered
+from fmha.harness.worker.launch.scatter import key_lengths, query_lengths, scattered
 
 _PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 

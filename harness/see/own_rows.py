@@ -24,7 +24,7 @@ from fmha.harness.see.call_time import model, tensors_of
 from fmha.harness.see.choice import Chosen, chosen, why_not
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice
-from fmha.harness.worker.run import place
+from fmha.harness.worker.launch.run_attention import place
 
 # Decode bound by memory, by L2 and by launches, and prefill bound by products, at the head_dims that are used most.
 ROWS: Final = (

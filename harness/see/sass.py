@@ -19,7 +19,7 @@ from typing import Final
 from fmha.emulator.ptx import Instruction
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 ANYWHERE: Final = -1  # the rank of what has no SASS of its own: it comes when its operands are there
 _SECONDS: Final = 600.0

@@ -2,7 +2,8 @@
 
 The judge is the harness that runs, in the checkout that it is asked about. Where the one that is asked for is another,
 its files are laid out in a folder of the account's with an interpreter that finds them first, and the command starts
-again there. From the judged commit come the kernels and what launches them (harness/worker/apart.py), and nothing else.
+again there. From the judged commit come the kernels and what launches them (harness/worker/planner/sides.py), and
+nothing else.
 """
 
 from __future__ import annotations

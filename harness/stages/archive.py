@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from fmha.harness.archive import record as model
+from fmha.harness.contract.lines import Lines
 from fmha.harness.contract.protocol import BuildResult, Timed
 from fmha.harness.errors import ExitCode
 from fmha.harness.hosts import HostFacts
@@ -24,7 +25,6 @@ from fmha.harness.stages.coverage import Coverage, collect
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.worker.pool.lines import Lines
 
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side

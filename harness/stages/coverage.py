@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from fmha.harness.contract.lines import Lines
 from fmha.harness.stages.outcome import Outcome
-from fmha.harness.worker.pool.lines import Lines
 
 STAT = "coverage"  # of an outcome's statistics, until it is collected
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.compilers import toolchain
-from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.processes.groups import die_with_parent
 
 Say = Callable[[dict[str, Any]], None]
 

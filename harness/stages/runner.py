@@ -23,9 +23,9 @@ from fmha.harness.hosts.side import side_variant
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.worker.apart import Declares
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.offer import OfferError, offered
+from fmha.harness.worker.planner.offer import OfferError, offered
+from fmha.harness.worker.planner.sides import Declares
 from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import Seat, run_worker
 

@@ -1,8 +1,8 @@
 """What runs on a host beside the GPU: shipped there by the client, standard library only; see
 docs/understand/remote-runs.md.
 
-Nothing here imports anything of fmha but `fmha.harness.worker.process`, `fmha.harness.isolate` and the errors that this
-raises, which travel with it.
+Nothing here imports anything of fmha but `fmha.harness.worker.processes.groups`, `fmha.harness.isolate` and the errors
+that this raises, which travel with it.
 """
 
 GREETING = '{"fmha":1}\n'  # the first that an agent says

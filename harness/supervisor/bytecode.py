@@ -24,7 +24,7 @@ from typing import Any
 
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 FOLDER = "bytecode"
 OURS = ("emulator/", "fmha/", "harness/")  # where the modules of a run are; what else is imported is compiled then

@@ -21,7 +21,7 @@ from typing import Any
 
 from fmha.harness import isolate
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 POLICY = isolate.VARIABLE
 ASK_SECONDS = 60.0

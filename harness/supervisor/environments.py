@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fmha.harness.supervisor import processes
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
-from fmha.harness.worker.process import describe_exit, run_group
+from fmha.harness.worker.processes.groups import describe_exit, run_group
 
 STAMP = "complete"
 OVERLAY = "tree"

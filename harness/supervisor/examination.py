@@ -13,7 +13,7 @@ from typing import Any
 
 from fmha.harness.supervisor import gpus, locks, slurm
 from fmha.harness.supervisor.rundir import HostError
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 COMMAND_SECONDS = 60.0
 LEAST_FREE_BYTES = 5 << 30

@@ -13,7 +13,7 @@ from typing import Any
 
 from fmha.harness.supervisor import locks
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 PSEUDO = "emulator"  # what a host without GPUs locks
 FOREIGN_SECONDS = 2.0  # between looks at a GPU that others are on

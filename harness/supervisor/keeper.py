@@ -22,7 +22,7 @@ from fmha.harness.supervisor import processes
 from fmha.harness.supervisor.run import ended, supervise
 from fmha.harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
 from fmha.harness.supervisor.watch import Watch
-from fmha.harness.worker.process import describe_exit
+from fmha.harness.worker.processes.groups import describe_exit
 
 CANCEL_SECONDS = 30.0
 PATIENCE = 3  # silences of the client's that a stopped supervisor is waited for

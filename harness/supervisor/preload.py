@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fmha.harness.supervisor.bytecode import Kept
-from fmha.harness.worker.process import spawn, terminate_group
+from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 MODULE = "fmha.harness.stages.hosted"
 GO = b"go\n"
@@ -26,7 +26,7 @@ TAKE_SECONDS = 30.0  # for an interpreter to start and take its modules
 # What a runner loads that needs nothing of the worktree; what a judge does not have is passed over.
 _FIRST = (
     "fmha.harness.worker.compilers.toolchain",
-    "fmha.harness.worker.ahead",
+    "fmha.harness.worker.processes.ahead",
     "fmha.harness.config.plain",
     "fmha.harness.config.filters",
     "fmha.harness.contract.codec",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fmha.harness.worker.process import GRACE_SECONDS, KILL_SECONDS, POLL_SECONDS
+from fmha.harness.worker.processes.groups import GRACE_SECONDS, KILL_SECONDS, POLL_SECONDS
 
 MARK = "FMHA_RUN"
 _PR_SET_CHILD_SUBREAPER = 36

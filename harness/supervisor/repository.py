@@ -17,7 +17,7 @@ from typing import BinaryIO
 from fmha.harness.supervisor import listing
 from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.rundir import HostError
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0

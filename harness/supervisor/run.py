@@ -29,7 +29,7 @@ from fmha.harness.supervisor.environments import Recipe, environment, expected
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
-from fmha.harness.worker.process import describe_exit, has_exited, spawn, terminate_group
+from fmha.harness.worker.processes.groups import describe_exit, has_exited, spawn, terminate_group
 
 HEARTBEAT_SECONDS = 1.0
 TICK_SECONDS = 0.2

@@ -26,17 +26,17 @@ from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
 from fmha.harness.kernel_side import place_of
-from fmha.harness.worker.apart import Side, side_of
 from fmha.harness.worker.devices.across import executor_for, goes_across
 from fmha.harness.worker.devices.behind import FailedThereError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
-from fmha.harness.worker.planner import KernelSideError
-from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.launch.time_builds import UntimedError
+from fmha.harness.worker.launch.watched import ChangedError, watched
+from fmha.harness.worker.planner.process import KernelSideError
+from fmha.harness.worker.planner.sides import Side, side_of
+from fmha.harness.worker.processes.groups import die_with_parent
 from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
-from fmha.harness.worker.timing import UntimedError
-from fmha.harness.worker.watched import ChangedError, watched
 
 if TYPE_CHECKING:
     from fmha.harness.worker.subjects.declared import Declared

@@ -1,4 +1,4 @@
-// When a CTA got where, in builds with FMHA_SM90_CLOCKS; otherwise nothing. harness/bench/clocks.py reads them.
+// When a CTA got where, in builds with FMHA_SM90_CLOCKS; otherwise nothing. harness/bench/trials/clocks.py reads them.
 #pragma once
 
 #include <stdint.h>

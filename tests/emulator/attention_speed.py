@@ -32,7 +32,7 @@ from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_pages
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 from tests.emulator.thirdparty.running import NAMES, execute
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from fmha.harness.archive.record import Timing
 from fmha.harness.judge.comparison.comparison import Kind, compare
 from fmha.harness.judge.comparison.speed import LEAST_ROUNDS, Verdict, judge
 from fmha.harness.worker.devices.nvml import sm_clock
-from fmha.harness.worker.interleave import interleave
+from fmha.harness.worker.launch.interleave import interleave
 from tests.evidence.records import IDS, record
 from tests.evidence.speed_rates import DISTURBANCES, bimodal, drifting, preempted, quiet, verdicts
 

@@ -179,7 +179,12 @@ def test_nothing_of_a_commits_own_judge_is_run(project: Path, tmp_path: Path) ->
     marker = tmp_path / "was here"
 
     def tamper(root: Path) -> None:
-        for name in ("judge/oracle/measure.py", "stages/pipeline.py", "worker/run.py", "hosts/emulator.py"):
+        for name in (
+            "judge/oracle/measure.py",
+            "stages/pipeline.py",
+            "worker/launch/run_attention.py",
+            "hosts/emulator.py",
+        ):
             path = root / "harness" / name
             text = path.read_text().replace("from __future__ import annotations", "", 1)
             path.write_text(f"import pathlib\npathlib.Path({str(marker)!r}).touch()\n{text}")
@@ -189,7 +194,11 @@ def test_nothing_of_a_commits_own_judge_is_run(project: Path, tmp_path: Path) ->
     assert judged(found) == {"changed": "by the commit itself: harness/judge/oracle/measure.py"}
     record = archive.read(Path(found["run"]))
     assert record.judge is not None
-    assert record.judge.beside == ["harness/hosts/emulator.py", "harness/stages/pipeline.py", "harness/worker/run.py"]
+    assert record.judge.beside == [
+        "harness/hosts/emulator.py",
+        "harness/stages/pipeline.py",
+        "harness/worker/launch/run_attention.py",
+    ]
     assert not marker.exists()
 
 

@@ -48,7 +48,7 @@ def test_a_peer_whose_module_is_not_at_hand_is_refused_with_what_to_install(
 
 
 def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
-    beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
+    beside = pytest.importorskip("fmha.harness.bench.runs.beside", reason="torch is not installed")
     assert list(beside.PEERS) == list(PEERS)
 
 
@@ -66,7 +66,7 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
 def test_what_the_documentation_shows_is_of_the_record_that_it_names(
     repository: Path, name: str, mark: str, made: str
 ) -> None:
-    beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
+    beside = pytest.importorskip("fmha.harness.bench.runs.beside", reason="torch is not installed")
     page = repository / f"docs/{name}.md"
     (gpu,) = re.findall(rf"<!-- {mark}-(\w+) -->", page.read_text())
     record = json.loads((repository / "results" / f"beside-{gpu}.json").read_text())

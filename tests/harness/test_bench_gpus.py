@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fmha.harness.bench.gpus import differing, measured
+from fmha.harness.bench.gpus.spread import differing, measured
 
 
 def state(at: float, name: str) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-    from fmha.harness.bench import beside, libraries, rows
+    from fmha.harness.bench.peers import libraries, rows
+    from fmha.harness.bench.runs import beside
 
 pytestmark = pytest.mark.torch
 
@@ -28,7 +29,8 @@ def loaded() -> Iterator[None]:
     """What needs torch, which takes seconds to load, and which every worker of a run would load."""
     import torch
 
-    from fmha.harness.bench import beside, libraries, rows
+    from fmha.harness.bench.peers import libraries, rows
+    from fmha.harness.bench.runs import beside
 
     globals().update(torch=torch, beside=beside, libraries=libraries, rows=rows)
     yield

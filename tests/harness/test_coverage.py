@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fmha.harness.archive import RunRecord
+from fmha.harness.contract.lines import Lines, read, spell
 from fmha.harness.contract.protocol import Configuration, Event
 from fmha.harness.errors import UserError
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request, execute
-from fmha.harness.worker.pool.lines import Lines, read, spell
 from tests.forked import fmha
 from tests.harness.support import Recorder, ScriptedHost, event
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fmha.harness.bench import order
-from fmha.harness.bench.order import Row, matched, noise, pairs, rates
-from fmha.harness.bench.trials import every_trial
-from fmha.harness.bench.tried import row_of
+from fmha.harness.bench.trials import order
+from fmha.harness.bench.trials.order import Row, matched, noise, pairs, rates
+from fmha.harness.bench.trials.trial import every_trial
+from fmha.harness.bench.trials.tried import row_of
 
 ROW = Row(("decode", 64, False), ("hd64", 8, (1, 1), True), 10.0, 9.0, 0)
 

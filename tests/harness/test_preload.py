@@ -12,7 +12,7 @@ import pytest
 from fmha.harness.supervisor import preload
 from fmha.harness.supervisor.bytecode import Kept
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
-from fmha.harness.worker.process import has_exited
+from fmha.harness.worker.processes.groups import has_exited
 from tests.integration.processes import eventually
 
 MARK = "import pathlib\npathlib.Path({folder!r}, __name__).touch()\n"
@@ -114,5 +114,5 @@ def test_where_nothing_is_known_there_is_none(tmp_path: Path):
 def test_most_of_fmha_is_not_sent():
     assert wanted("harness/stages/runner.py")
     assert wanted("harness/errors.py")
-    assert not wanted("harness/bench/session.py")
+    assert not wanted("harness/bench/gpus/session.py")
     assert not wanted("emulator/ptx/parser.py")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from fmha.harness.bench.session import Session, project
+from fmha.harness.bench.gpus.session import Session, project
 from fmha.harness.config import load
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="no Triton: make triton adds it")
 
-from fmha.harness.bench import strangers
+from fmha.harness.bench.trials import strangers
 
 
 def test_a_measured_kernel_is_modelled_in_its_configuration(repository, tmp_path, monkeypatch, capsys):

@@ -18,7 +18,7 @@ import pytest
 
 from fmha.harness import isolate
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.worker.process import spawn, terminate_group
+from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 ROOT = str(Path(__file__).resolve().parents[2])
 

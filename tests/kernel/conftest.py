@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.bench.shapes import shape_of
+from fmha.harness.bench.shapes.launch_shapes import shape_of
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.kernel_side.variants import sm90_variant
 from fmha.harness.worker.compilers.nvcc import find_nvcc

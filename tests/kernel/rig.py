@@ -18,7 +18,7 @@ from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.kernel_side.launch import Call
-from fmha.harness.worker.run import run_call
+from fmha.harness.worker.launch.run_attention import run_call
 
 Bits = NDArray[np.uint16]
 

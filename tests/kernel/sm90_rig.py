@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Finding, Module, encode_tiled, load_ptx
-from fmha.harness.bench.problem import Problem, map_shapes, pack
-from fmha.harness.bench.shapes import SHAPES, Shape, combine_launch, shape_of
+from fmha.harness.bench.shapes.launch_shapes import SHAPES, Shape, combine_launch, shape_of
+from fmha.harness.bench.shapes.problem import Problem, map_shapes, pack
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 from fmha.harness.worker.compilers.nvcc import find_nvcc

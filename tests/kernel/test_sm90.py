@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fmha.harness.bench.cases import checks
-from fmha.harness.bench.check_numbers import verdict
-from fmha.harness.bench.problem import Problem, draw, reference
-from fmha.harness.bench.shapes import Shape, shape_of
+from fmha.harness.bench.shapes.cases import checks
+from fmha.harness.bench.shapes.check_numbers import verdict
+from fmha.harness.bench.shapes.launch_shapes import Shape, shape_of
+from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
 from fmha.harness.kernel_side.variants import sm90_variant

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.bench.shape_cases import CASES
+from fmha.harness.bench.shapes.shape_cases import CASES
 from fmha.harness.config import load
 from fmha.harness.contract.protocol import BuildResult, Event, Job, Variant
 from fmha.harness.judge.configuration import Configuration, parse_id

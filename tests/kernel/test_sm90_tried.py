@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fmha.harness.bench.cases import checks
-from fmha.harness.bench.check_numbers import verdict
-from fmha.harness.bench.problem import Problem, draw, reference
-from fmha.harness.bench.shapes import Shape
-from fmha.harness.bench.variants import REBUILT, RESHAPED
+from fmha.harness.bench.shapes.cases import checks
+from fmha.harness.bench.shapes.check_numbers import verdict
+from fmha.harness.bench.shapes.launch_shapes import Shape
+from fmha.harness.bench.shapes.problem import Problem, draw, reference
+from fmha.harness.bench.shapes.variants import REBUILT, RESHAPED
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 

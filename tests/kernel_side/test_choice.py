@@ -18,7 +18,7 @@ from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.kernel_side import choice, params
 from fmha.harness.kernel_side.launch import Call, forward_grid, walkers_of
 from fmha.harness.kernel_side.variants import kind_of, merges_in_cluster, rows_define, variant_for
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 from tests.worker.numpy_device import NumpyDevice
 from tools import refit
 

@@ -22,7 +22,7 @@ from fmha.harness.kernel_side.launch import (
     walkers_of,
 )
 from fmha.harness.kernel_side.variants import VARIANTS, variant_for
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 from tests.worker.numpy_device import NumpyDevice
 
 VARIANT = dataclasses.replace(VARIANTS[0], combine="combine")

@@ -17,7 +17,9 @@ ROWS = tuple(
     frozenset(row.split())
     for row in (
         "harness.cli",
-        "harness.bench harness.mcp harness.trends",
+        "harness.bench harness.bench.gpus harness.bench.trials harness.mcp harness.trends",
+        "harness.bench.runs",
+        "harness.bench.peers harness.bench.shapes harness.bench.timing",
         "harness.report",
         "harness.evidence harness.exact harness.see harness.triton_kernel",
         "harness.scripted",
@@ -25,6 +27,11 @@ ROWS = tuple(
         "harness.hosts harness.judge.comparison",
         "harness.config harness.supervisor",
         "harness.archive harness.worker",
+        "harness.worker.subjects",
+        "harness.worker.launch",
+        "harness.worker.devices harness.worker.planner",
+        "harness.worker.compilers harness.worker.pool",
+        "harness.worker.processes",
         "harness.kernel_side",
         "harness.contract",
         "harness.judge",

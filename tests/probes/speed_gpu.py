@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fmha.harness.worker.devices.nvml import sm_clock
-from fmha.harness.worker.interleave import interleave
+from fmha.harness.worker.launch.interleave import interleave
 from tests.probes.run_gpu import Driver
 
 ITERATIONS = 20_000

@@ -17,7 +17,7 @@ from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE = parse_id("hd128_t128_sk8192_out-bf16")

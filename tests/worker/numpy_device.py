@@ -15,7 +15,7 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, Sparse
 from fmha.harness.judge.oracle.reference import denominator, reference
 from fmha.harness.kernel_side.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
-from fmha.harness.worker.scatter import packed, unpacked
+from fmha.harness.worker.launch.scatter import packed, unpacked
 
 _ADDRESS = "<Q"  # what this device keeps in a tensor map
 

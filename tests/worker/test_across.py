@@ -23,8 +23,8 @@ from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.across import Executor, grant_for
 from fmha.harness.worker.devices.behind import FailedThereError
-from fmha.harness.worker.heard import MOST_STDERR
-from fmha.harness.worker.timing import ROUNDS, time_ours
+from fmha.harness.worker.launch.time_builds import ROUNDS, time_ours
+from fmha.harness.worker.processes.heard import MOST_STDERR
 from tests.worker.hostile_executor import FAULTS
 
 HOSTILE = "tests.worker.hostile_executor"

@@ -110,8 +110,8 @@ def test_a_run_reaches_the_emulator_through_one_file(repository):
     names = {path.relative_to(repository).as_posix() for path in files}
     beside = ("harness/cli/", "harness/emulate/", "harness/mcp/", "harness/scripted/", "harness/see/")
     assert {name for name in names if not name.startswith(beside)} == {
-        "harness/bench/order.py",
-        "harness/bench/strangers.py",
+        "harness/bench/trials/order.py",
+        "harness/bench/trials/strangers.py",
         "harness/hosts/installed.py",
         "harness/report/details.py",
         "harness/worker/devices/emulator.py",

@@ -16,8 +16,8 @@ from fmha.harness.contract.device import LaunchConfig, LaunchReport
 from fmha.harness.contract.protocol import Beside, BuildResult, Variant
 from fmha.harness.judge.case import Field, case_of
 from fmha.harness.stages.runner import _beside
+from fmha.harness.worker.launch.time_builds import ROUNDS, UntimedError
 from fmha.harness.worker.subjects.declared import Declared
-from fmha.harness.worker.timing import ROUNDS, UntimedError
 from tests.worker.adapters import TWICE, adapter_of
 
 COMMIT = "c" * 40

@@ -11,7 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fmha.harness.worker.process import describe_exit, group_alive, group_members, run_group, spawn, terminate_group
+from fmha.harness.worker.processes.groups import (
+    describe_exit,
+    group_alive,
+    group_members,
+    run_group,
+    spawn,
+    terminate_group,
+)
 
 # Prints the pid of a child that ignores SIGTERM, in the same group, then of one that has left the group.
 STUBBORN = """
@@ -87,8 +94,8 @@ def test_run_group_ends_everybody_when_it_is_cancelled(tmp_path):
 
 def test_die_with_parent(repository, tmp_path):
     # The parent is killed with SIGKILL, which it cannot pass on.
-    child = "import os, time; from fmha.harness.worker.process import die_with_parent; die_with_parent(os.getppid()); "
-    child += "print(os.getpid(), flush=True); time.sleep(600)"
+    child = "import os, time; from fmha.harness.worker.processes.groups import die_with_parent; "
+    child += "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(600)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", parent], cwd=repository, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -106,7 +113,7 @@ def test_describe_exit(returncode, text):
 
 GREEDY = """
 import subprocess, sys
-from fmha.harness.worker.process import memory_kills
+from fmha.harness.worker.processes.groups import memory_kills
 before = memory_kills()
 done = subprocess.run([sys.executable, "-c", "bytearray(b'x') * (400 << 20)"], check=False)
 print(done.returncode, memory_kills() - before)

@@ -7,8 +7,8 @@ import pytest
 
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import POISON_BITS, make_inputs
-from fmha.harness.worker.run import call_of, laid_out
-from fmha.harness.worker.scatter import key_lengths, packed, scattered, scattered_call, unpacked
+from fmha.harness.worker.launch.run_attention import call_of, laid_out
+from fmha.harness.worker.launch.scatter import key_lengths, packed, scattered, scattered_call, unpacked
 
 
 def test_v_lies_otherwise_than_k_where_heads_are_apart() -> None:

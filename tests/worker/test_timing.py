@@ -14,7 +14,7 @@ from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.timing import MOST_LAUNCHES, ROUNDS, UntimedError, time_beside
+from fmha.harness.worker.launch.time_builds import MOST_LAUNCHES, ROUNDS, UntimedError, time_beside
 from tests.worker.numpy_device import NumpyDevice
 
 CONFIGURATION = Configuration(64, 2, 65)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import LaunchConfig, LaunchReport, Params, TensorMapSpec
 from fmha.harness.judge.findings import FindingRecord
-from fmha.harness.worker.watched import ZONE, ChangedError, Watched, watched
+from fmha.harness.worker.launch.watched import ZONE, ChangedError, Watched, watched
 
 FINDING = FindingRecord("race", "error", "two write", {})
 

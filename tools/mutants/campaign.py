@@ -24,7 +24,7 @@ from fmha.harness.judge.configuration import OURS, parse_id
 from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
-from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.processes.groups import die_with_parent
 from tools.mutants.builds import SOURCES, build_all
 from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome

@@ -24,8 +24,8 @@ from fmha.harness.judge.gate import HAZARDS, judge
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.apart import side_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.planner.sides import side_of
 from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
 from tools.mutants.order import by_variant
 

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from fmha.harness.config import Matrix
+from fmha.harness.contract.lines import read
 from fmha.harness.contract.protocol import Configuration, Event, Job, Variant
 from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.devices.emulator import EmulatorDevice, forget_executed
-from fmha.harness.worker.pool.lines import read
 from tools.mutants.builds import SOURCES, built
 from tools.mutants.examine import SCHEDULES, Suite
 from tools.mutants.order import Facts, by_variant

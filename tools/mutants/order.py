@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fmha.harness.contract.lines import read, spell
 from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.worker.pool.lines import read, spell
 from tools.mutants.library import Mutant, place_of
 
 NEAR = 2  # lines apart

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fmha.harness.isolate import MECHANISMS, VARIABLE, Grant, enclose
 from fmha.harness.worker.compilers.nvcc import NvccError
-from fmha.harness.worker.process import Completed, describe_exit, run_group
+from fmha.harness.worker.processes.groups import Completed, describe_exit, run_group
 
 READ = "FMHA_READ"  # folders beside the tree that compilers may read, separated by colons
 MOST_BYTES = 1 << 30  # of one file that a compiler leaves

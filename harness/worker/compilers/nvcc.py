@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.extras import install
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.groups import run_group
 
 MINIMUM = (12, 9)  # the first nvcc that knows sm_100a's tcgen05 well enough for the kernels here
 QUERY_SECONDS = 30.0

@@ -25,7 +25,8 @@ from fmha.harness.worker.compilers.toolchain import Toolchain
 
 LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
 _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$%]+)", re.MULTILINE | re.ASCII)
-_MODULES = "fmha.harness.worker.compilers"
+_READS = "fmha.harness.worker.compilers.reads"
+_COMPILE = "fmha.harness.worker.subjects.compile"
 # What nvcc is given for a variant's PTX, and to assemble it.
 Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
 
@@ -106,8 +107,8 @@ def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs 
     said, inputs = "", None
     if variant.compiler:
         where, name = variant.compiler.split(" ")
-        command = [sys.executable, "-P", "-m", f"{_MODULES}.reads", str(how.scratch / "read.json")]
-        command += [f"{_MODULES}.compile", where, name, variant.example, variant.arch, str(target)]
+        command = [sys.executable, "-P", "-m", _READS, str(how.scratch / "read.json")]
+        command += [_COMPILE, where, name, variant.example, variant.arch, str(target)]
         said = how.run(command).output
         listing = taken(how.scratch / "read.json", "the compiler's process did not say what it has read")
         inputs = of_adapter(task.root, listing, how.scratch, task.hashes)

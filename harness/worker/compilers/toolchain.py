@@ -14,10 +14,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from fmha.harness.worker.ahead import Ahead
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.nvcc import QUERY_SECONDS, Nvcc, NvccError, find_nvcc
-from fmha.harness.worker.process import run_group
+from fmha.harness.worker.processes.ahead import Ahead
+from fmha.harness.worker.processes.groups import run_group
 
 _SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _HOST = re.compile(r"^#\$ (\S+) .*-E .*$", re.MULTILINE)

@@ -16,8 +16,8 @@ from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalEr
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.worker.devices.answers import AnswerError, text
 from fmha.harness.worker.devices.frames import MOST_WORDS, Channel, EndedError, FrameError
-from fmha.harness.worker.heard import Heard
-from fmha.harness.worker.process import GRACE_SECONDS, describe_exit, memory_kills
+from fmha.harness.worker.processes.groups import GRACE_SECONDS, describe_exit, memory_kills
+from fmha.harness.worker.processes.heard import Heard
 
 
 class FailedThereError(Exception):

@@ -25,9 +25,9 @@ from fmha.harness.contract.device import (
     Params,
     TensorMapSpec,
 )
+from fmha.harness.contract.lines import Lines
 from fmha.harness.contract.protocol import THREADS, FindingRecord
 from fmha.harness.worker.devices.grid_before import run_grid_before
-from fmha.harness.worker.pool.lines import Lines
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16

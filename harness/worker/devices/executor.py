@@ -40,7 +40,7 @@ from fmha.harness.contract.device import (
 )
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
 from fmha.harness.worker.devices.frames import Channel, EndedError
-from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.processes.groups import die_with_parent
 
 EXIT_NO_DEVICE = 2
 MOST_REQUEST: Final = 16 << 20  # of a batch of launches

@@ -28,7 +28,7 @@ from fmha.harness.contract.codec import CodecError, event_from_line, write_job
 from fmha.harness.contract.protocol import Event, Job
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker.pool.parts import whole
-from fmha.harness.worker.process import (
+from fmha.harness.worker.processes.groups import (
     GRACE_SECONDS,
     describe_exit,
     has_exited,

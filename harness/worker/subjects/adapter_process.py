@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.text import one_line
-from fmha.harness.worker.process import describe_exit
+from fmha.harness.worker.processes.groups import describe_exit
 from fmha.harness.worker.subjects.frames import MOST_BYTES, Arrays, FrameError, pieces, received
 from fmha.harness.worker.subjects.peers import RefusedError
 

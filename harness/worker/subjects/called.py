@@ -12,12 +12,12 @@ from typing import Final
 from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Timed, Variant
 from fmha.harness.judge.case import Case
+from fmha.harness.worker.launch.time_builds import UntimedError, time_alone
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.declared import Declared, Ran
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.peers import RefusedError
-from fmha.harness.worker.timing import UntimedError, time_alone
 
 # torch's names of what an output's `dtype` is, where they are not ml_dtypes'.
 _TORCH: Final = {"e2m1x2": "float4_e2m1fn_x2"}

@@ -22,13 +22,13 @@ from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
 from fmha.harness.judge.oracle.measure import general
 from fmha.harness.kernel_side.launch import sum_of
+from fmha.harness.worker.launch.time_builds import time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.kernel import Build, Output, TensorMap
-from fmha.harness.worker.timing import time_both, time_build
 
 MOST_TOLD: Final = 48  # characters
 

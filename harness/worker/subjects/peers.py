@@ -167,13 +167,13 @@ class Peer:
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, cell: PeerCell, inputs: Inputs, expected: Reference
     ) -> Timed:
-        from fmha.harness.worker.timing import UntimedError
+        from fmha.harness.worker.launch.time_builds import UntimedError
 
         raise UntimedError(f"{self._name} is no commit's")
 
     def timed_alone(self, device: Device, build: BuildResult, cell: PeerCell, inputs: Inputs) -> Timed:
+        from fmha.harness.worker.launch.time_builds import time_alone
         from fmha.harness.worker.subjects.calls import batch_of_calls
-        from fmha.harness.worker.timing import time_alone
 
         return time_alone(device, partial(batch_of_calls, self._call(device, cell, inputs)))
 

@@ -12,9 +12,9 @@ from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
 from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import Reference, reference
-from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.run import WRITTEN, run_attention
-from fmha.harness.worker.timing import time_beside, time_ours
+from fmha.harness.worker.launch.run_attention import WRITTEN, run_attention
+from fmha.harness.worker.launch.time_builds import time_beside, time_ours
+from fmha.harness.worker.planner.sides import Launcher
 
 
 class Ran(Protocol):

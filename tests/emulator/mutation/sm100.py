@@ -18,7 +18,7 @@ from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.launch.run_attention import run_attention
 
 BY_ENTRY = {variant.entry: variant for variant in VARIANTS}
 MAX_RELATIVE_L2 = 5e-3  # P and the inputs are bf16

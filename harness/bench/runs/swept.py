@@ -1,0 +1,350 @@
+"""Decode as models make it, at shapes drawn by a seed, in every choice of rows and splits: what prices are fitted to.
+
+    python -m fmha.harness.bench.runs.swept RECORD --seed 4801 --count 120
+    python -m fmha.harness.bench.runs.swept RECORD --seed 4802 --count 80 --peers fa3,sdpa
+
+Needs a Hopper GPU and torch. `python -m tools.refit RECORD` fits the constants of fmha.harness.kernel_side.cost to such
+records, and tells how far what is cheapest by them is from what was fastest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from fmha.harness import account, project
+from fmha.harness.attention.arguments import Arguments, check
+from fmha.harness.attention.decision import decide
+from fmha.harness.attention.plans import AttentionPlan
+from fmha.harness.attention.tensors import listed
+from fmha.harness.bench.timing import box
+from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.kernel_side.choice import ARCH, Balance, kind_of
+from fmha.harness.kernel_side.launch import Call
+from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, sm90_launch
+from fmha.harness.kernel_side.price import BALANCED, MULTIPROCESSORS, PART_KEYS
+from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_lengths, knows_pages, rows_define
+from fmha.harness.kernel_side.variants import kind_of as variant_kind
+from fmha.harness.worker.compilers.build import build_variants
+
+SETS_BYTES: Final = 400 << 20
+MOST_SETS: Final = 12
+MOST_ERROR: Final = 8e-3  # relative, of bf16 outputs
+MOST_KEYS_BYTES: Final = 1 << 30  # of K and V of a shape
+ROUNDS: Final = 5
+SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+# Query heads and K/V heads of models that are served: Llama, Qwen, Mistral, Gemma and others, whole or a GPU's share.
+HEADS: Final = (
+    (32, 8),
+    (64, 8),
+    (40, 8),
+    (48, 8),
+    (24, 8),
+    (16, 8),
+    (28, 4),
+    (32, 4),
+    (16, 4),
+    (64, 4),
+    (8, 4),
+    (96, 8),
+    (16, 2),
+    (14, 2),
+    (8, 2),
+    (128, 8),
+    (128, 1),
+    (64, 1),
+    (16, 1),
+    (32, 1),
+)
+HEAD_DIMS: Final = (64, 128, 256, 64, 128, 256, 64, 128, 256, 512)  # in turn  # fmt: skip
+LENGTHS: Final = ("same", "same", "same", "uniform", "skewed", "one long")
+METHOD: Final = (
+    "Median microseconds a call over replays of CUDA graphs that walk through input sets of 400 MB in all, 12 sets at "
+    "most, all choices of a shape in turn; each checked first. rows 0: the shape of the head_dim's own; splits -1: "
+    "balanced. O in bf16 and the LSE are stored. `rule` is what the harness chose."
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Decode of `t` queries an entry, causal. `lengths` are those of K and V where entries differ; s_k the longest."""
+
+    head_dim: int
+    batch: int
+    heads: int
+    kv_heads: int
+    t: int
+    s_k: int
+    kind: str = "same"
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Of K and V that are read."""
+        return 4 * self.head_dim * self.kv_heads * (sum(self.lengths) or self.batch * self.s_k)
+
+
+def drawn(seed: int, count: int) -> Iterator[Shape]:
+    """Sizes are log-uniform; a query with up to seven further ones, as speculation adds them, is one in five."""
+    generator = random.Random(seed)
+
+    def between(least: int, most: int) -> int:
+        return round(math.exp(generator.uniform(math.log(least), math.log(most))))
+
+    made = 0
+    while made < count:
+        head_dim = HEAD_DIMS[made % len(HEAD_DIMS)]
+        heads, kv_heads = generator.choice(HEADS)
+        batch, s_k = between(1, 160), between(200, 80000)
+        t = generator.choice((1, 1, 1, 1, between(2, 8)))
+        kind = generator.choice(LENGTHS)
+        if batch == 1:
+            kind = "same"
+        if 4 * head_dim * kv_heads * batch * s_k > MOST_KEYS_BYTES:
+            continue
+        lengths = _lengths(kind, batch, s_k, t, generator)
+        yield Shape(head_dim, batch, heads, kv_heads, t, max(lengths, default=s_k), kind, lengths)
+        made += 1
+
+
+def _lengths(kind: str, batch: int, s_k: int, t: int, generator: random.Random) -> tuple[int, ...]:
+    if kind == "same":
+        return ()
+    if kind == "uniform":
+        found = [generator.randint(s_k // 10, s_k) for _ in range(batch)]
+    elif kind == "skewed":
+        found = [min(s_k, round(0.15 * s_k * generator.lognormvariate(0, 1))) for _ in range(batch)]
+    else:
+        found = [s_k] + [s_k // 16] * (batch - 1)
+    return tuple(max(t, length) for length in found)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    q: torch.Tensor  # [batch, t, heads, head_dim]
+    k: torch.Tensor  # [batch, s_k, kv_heads, head_dim]
+    v: torch.Tensor
+    lengths: torch.Tensor | None
+
+
+def inputs_of(shape: Shape) -> list[Inputs]:
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    nbytes = 4 * shape.head_dim * shape.kv_heads * shape.batch * shape.s_k
+    count = max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes)))
+
+    def normal(*sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, device="cuda", dtype=torch.bfloat16, generator=generator)
+
+    lengths = torch.tensor(shape.lengths, dtype=torch.int32, device="cuda") if shape.lengths else None
+    keys = (shape.batch, shape.s_k, shape.kv_heads, shape.head_dim)
+    queries = (shape.batch, shape.t, shape.heads, shape.head_dim)
+    return [Inputs(normal(*queries), normal(*keys), normal(*keys), lengths) for _ in range(count)]
+
+
+def right(shape: Shape, x: Inputs) -> torch.Tensor:
+    """O of the last entry, of its first K/V head: [t, group, head_dim] float64."""
+    group, length = shape.heads // shape.kv_heads, (shape.lengths or (shape.s_k,))[-1]
+    q, k, v = x.q[-1, :, :group].double(), x.k[-1, :length, 0].double(), x.v[-1, :length, 0].double()
+    s = torch.einsum("tgd,sd->tgs", q, k) * shape.head_dim**-0.5
+    last = torch.arange(shape.t, device="cuda") + length - shape.t
+    s.masked_fill_(torch.arange(length, device="cuda")[None, None] > last[:, None, None], -torch.inf)
+    return torch.softmax(s, -1) @ v
+
+
+def error_of(shape: Shape, o: torch.Tensor, wanted: torch.Tensor) -> float:
+    got = o[-1, :, : shape.heads // shape.kv_heads].double()
+    return float((got - wanted).norm() / wanted.norm())
+
+
+def arguments_of(shape: Shape, x: Inputs) -> Arguments:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("scale", "window", "query_offsets", "sparse", "sink", "block_table", "cu_seqlens_q", "cu_seqlens_k",
+         "max_seqlen_q", "max_seqlen_k")
+    )  # fmt: skip
+    causal = shape.t > 1
+    return check(
+        x.q, x.k, x.v, **nothing, kv_lens=x.lengths, causal=causal, normalise=True, output_dtype=torch.bfloat16
+    )
+
+
+def choices(shape: Shape, call: Call) -> Iterator[tuple[int, int, Variant, Call]]:
+    """Rows that are asked for, splits or BALANCED, and what they are launched as."""
+    planes, windowed = call.planes, shape.t > 1
+    own_rows = planes.t * planes.heads
+    for rows in (0, *(rows for head_dim, rows in SM90_KERNELS if rows and head_dim == shape.head_dim)):
+        launch = sm90_launch(shape.head_dim, rows)
+        if rows > max(64, own_rows):
+            continue  # a wide row tile of few rows
+        row_tiles, slots = -(-own_rows // launch.rows), MULTIPROCESSORS * launch.ctas_per_sm
+        room = slots // (row_tiles * planes.batch)
+        most = min(-(-shape.s_k // launch.keys), max(1, 2 * room), 128)
+        for splits in sorted({*SPLITS, room, room - 1, 2 * room} - {0, -1}):
+            variant = _variant(shape, rows, kind_of(planes, splits, windowed, False))
+            if splits <= most and variant is not None:
+                yield rows, splits, variant, replace(call, splits=splits)
+        if not rows and row_tiles == 1 and shape.head_dim < 512 and call.kv_heads <= slots:
+            balance = Balance(slots, -(-PART_KEYS // launch.keys))
+            (variant,) = (v for v in _variants(shape.head_dim, rows, True) if knows_lengths(v))
+            yield rows, BALANCED, variant, replace(call, balance=balance, splits=1)
+
+
+def _variants(head_dim: int, rows: int, by_head: bool) -> list[Variant]:
+    """Without pages."""
+    mine = [v for v in VARIANTS if v.arch == ARCH and v.head_dim == head_dim and rows_define(v) == rows]
+    return [v for v in mine if knows_heads(v) == by_head and not knows_pages(v)]
+
+
+def _variant(shape: Shape, rows: int, kind: str) -> Variant | None:
+    """The one that knows enough and little more; None where there is none."""
+    by_head = shape.kv_heads > 1
+    there = {variant_kind(v): v for v in _variants(shape.head_dim, rows, by_head) if not knows_lengths(v)}
+    if by_head:
+        return there.get("dense")
+    enough = [there[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in there]
+    return enough[0] if enough else None
+
+
+def peers_of(names: list[str], shape: Shape, x: Inputs) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+    """Every way of the named peers to compute it."""
+    if "fa3" in names:
+        fa3 = importlib.import_module("fa3_fwd_interface")
+
+        for pack in (None, True, False):
+            run = partial(
+                fa3.flash_attn_with_kvcache, x.q, x.k, x.v, cache_seqlens=x.lengths, causal=shape.t > 1, num_splits=0,
+                pack_gqa=pack,
+            )  # fmt: skip
+            yield f"fa3, pack_gqa={pack}", run
+    if "sdpa" in names and not shape.lengths and shape.t == 1:
+        q, k, v = (tensor.transpose(1, 2) for tensor in (x.q, x.k, x.v))
+        sdpa = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, enable_gqa=True)
+        yield "sdpa", lambda: sdpa().transpose(1, 2)
+
+
+def measured(shape: Shape, peers: list[str]) -> dict[str, Any]:
+    sets = inputs_of(shape)
+    wanted = right(shape, sets[0])
+    arguments = arguments_of(shape, sets[0])
+    variant, ruled = decide(arguments, None, "auto", sets[0].q.device)
+    tensors = [listed(x.q, x.k, x.v, x.lengths, None, None, None, None, None, None) for x in sets]
+    graphs: dict[str, torch.cuda.CUDAGraph] = {}
+    kept: list[Any] = []
+    wrong: dict[str, Any] = {}
+
+    def keep(name: str, calls: list[Callable[[], torch.Tensor]]) -> None:
+        try:
+            error = error_of(shape, calls[0](), wanted)
+            if not error <= MOST_ERROR:
+                wrong[name] = error
+                return
+            graphs[name] = captured(calls)
+            kept.append(calls)
+        except Exception as refusal:  # a library raises what it likes
+            wrong[name] = str(refusal)[:200]
+
+    for rows, splits, of, call in choices(shape, arguments.call):
+        plan = AttentionPlan(arguments, tensors[0], of, call, "lse")
+        keep(f"{rows} {splits}", [partial(_o, plan, each) for each in tensors])
+    rule = f"{rows_define(variant)} {BALANCED if ruled.balance else ruled.splits}"
+    if rule not in graphs:
+        plan = AttentionPlan(arguments, tensors[0], variant, ruled, "lse")
+        keep(rule, [partial(_o, plan, each) for each in tensors])
+    others = [list(peers_of(peers, shape, x)) for x in sets]
+    for same in zip(*others, strict=True):
+        keep(same[0][0], [run for _, run in same])
+    taken = in_turn(graphs, ROUNDS)
+    times = {name: round(statistics.median(replays) / len(sets), 3) for name, replays in taken.items()}
+    return (
+        asdict(shape)
+        | {
+            "rule": rule,
+            "us": times,
+        }
+        | ({"wrong": wrong} if wrong else {})
+    )
+
+
+def _o(plan: AttentionPlan, tensors: Any) -> torch.Tensor:
+    return plan.run(tensors, None).o
+
+
+def build_all(variants: Sequence[Variant], seconds: float = 600.0) -> None:
+    """Side by side, to be found among the account's builds by whoever launches them."""
+    cores, root = len(os.sched_getaffinity(0)), project.sources()
+    for made in build_variants(root, variants, account.folder("builds"), seconds, cores, lambda _: None):
+        if made.error is not None:
+            raise InfrastructureError(f"a kernel does not build: {made.error}")
+
+
+def variants_of(shapes: Iterable[Shape]) -> list[Variant]:
+    """All that are launched."""
+    wanted: dict[str, Variant] = {}
+    for shape in shapes:
+        call = Call(
+            head_dim=shape.head_dim, batch=shape.batch, t=shape.t, heads=shape.heads, kv_heads=shape.kv_heads,
+            s_k=shape.s_k, scale=1.0,
+        )  # fmt: skip
+        wanted |= {variant.name: variant for _, _, variant, _ in choices(shape, call)}
+    return list(wanted.values())
+
+
+def told(row: Mapping[str, Any]) -> str:
+    """What of a row was chosen, what was best, and the best peer."""
+    ours = {name: us for name, us in row["us"].items() if name[0] in "-0123456789"}
+    best = min(ours, key=lambda name: ours[name])
+    peers = {name: us for name, us in row["us"].items() if name not in ours}
+    peer = min(peers, key=lambda name: peers[name]) if peers else ""
+    beside = f"; {peer} {peers[peer]:.1f}" if peer else ""
+    sizes = f"hd{row['head_dim']} b{row['batch']} h{row['heads']}/{row['kv_heads']} t{row['t']} s{row['s_k']}"
+    rule = ours.get(row["rule"], float("nan"))
+    return f"{sizes} {row['kind']}: rule {row['rule']} {rule:.1f} us, best {best} {ours[best]:.1f}{beside}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    shapes = list(drawn(options.seed, options.count))
+    build_all(variants_of(shapes))
+    print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
+    first = box.measure()
+    report: dict[str, Any] = {
+        "method": METHOD, "seed": options.seed, "count": options.count, "box": first.record, "rows": [],
+    }  # fmt: skip
+    print(json.dumps(first.record), flush=True)
+    for shape in shapes:
+        if time.monotonic() - begin > options.seconds:
+            print(f"{len(report['rows'])} of {options.count} shapes in {options.seconds:.0f} s", flush=True)
+            break
+        report["rows"].append(measured(shape, [name for name in options.peers.split(",") if name]))
+        print(told(report["rows"][-1]), flush=True)
+        torch.cuda.empty_cache()
+    report["box_after"] = box.measure().record
+    print(f"{time.monotonic() - begin:.0f} s in all", flush=True)
+    options.record.write_text(
+        json.dumps(report, indent=None, separators=(",", ":")).replace('{"head_dim', '\n{"head_dim') + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What `fmha.harness.bench.trials.tried` times: builds that are tried, beside the harness's own, at the sizes they are
+for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fmha.harness.bench.shapes.cases import decode, prefill
+from fmha.harness.bench.shapes.launch_shapes import SHAPES, Shape
+from fmha.harness.bench.shapes.plans import Plan
+from fmha.harness.bench.shapes.problem import Problem
+from fmha.harness.bench.shapes.variants import REBUILT
+
+MULTIPROCESSORS = 132
+KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")
+SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}  # of decode: with them the CTAs of 16 batch entries fill an H200 once
+HALVES: dict[int, tuple[str, ...]] = {
+    64: ("hd64_whole", "hd64_short_plain"),
+    128: ("hd128_half64", "hd128_short_plain"),
+    256: ("hd256_short_plain",),
+    512: (),
+}
+PLAIN = "_plain"
+SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256_short", 512: "hd512"}  # the rule's shape for short launches
+Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
+
+
+@dataclass(frozen=True)
+class Trial:
+    kind: str
+    problem: Problem
+    shape: str
+    overlaps: bool = True  # the grid before it
+
+    @property
+    def long(self) -> bool:
+        return self.kind == "prefill"
+
+    def describe(self) -> str:
+        p = self.problem
+        return Plan(self.shape, p.splits, p.cluster, self.overlaps).describe()
+
+
+def problem_of(kind: str, head_dim: int) -> Problem:
+    return {
+        "decode": decode(head_dim),
+        "decode_kv": decode(head_dim, shared_kv=True),
+        "decode_b8": decode(head_dim, batch=8),
+        "short256": decode(head_dim, 256, 1),
+        "short": decode(head_dim, 512, 1),
+        "short1024": decode(head_dim, 1024, 1),
+        "prefill": prefill(head_dim),
+    }[kind]
+
+
+def _decode(head_dim: int) -> Iterator[Planned]:
+    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    own = whole + PLAIN
+    yield own, splits, one, True
+    yield own, splits, one, False
+    yield whole, splits, one, True
+    yield whole, splits, (2, 1) if head_dim == 512 else (1, 2), True
+    yield own, splits, one, True  # again: what two runs differ by
+    for half in HALVES[head_dim]:
+        yield half, splits, one, True
+        yield half, splits // 2, one, True
+
+
+def _decode_few(head_dim: int) -> Iterator[Planned]:
+    """Of K = V: the build to beat, and one that may."""
+    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    yield whole + PLAIN, splits, one, True
+    if head_dim == 512:
+        yield whole, splits, (2, 1), True
+    for half in HALVES[head_dim][:1]:
+        yield half, splits, one, True
+
+
+def _decode_b8(head_dim: int) -> Iterator[Planned]:
+    """Half the batch entries, twice the splits; in clusters of eight there is one turn now."""
+    whole, splits = f"hd{head_dim}", 2 * SPLITS[head_dim]
+    own = whole + PLAIN
+    yield own, splits, (1, 1), True
+    yield own, 8, (1, 1), True
+    yield whole, 8, (1, 8), True
+    yield whole, splits, (1, splits // 2 if splits == 8 else 8), True
+
+
+def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
+    own, small, one = f"hd{head_dim}{PLAIN}", SMALL[head_dim], (1, 1)
+    for splits in (4, 8):
+        yield own, splits, one, True
+        yield small + PLAIN, splits, one, True
+        yield small, splits, (1, splits), True
+    yield small, 8, one, True
+    if head_dim == 512:
+        yield own, 11, one, True  # a tile each of 512 keys
+    if s_k == 1024:
+        yield small + PLAIN, 16, one, True
+        yield small, 16, (1, 8), True
+
+
+def _prefill(head_dim: int) -> Iterator[Planned]:
+    whole = f"hd{head_dim}"
+    own = whole + PLAIN
+    others = {
+        64: ("hd64_3", "hd64_3_plain", "hd64_whole"),
+        128: ("hd128_half64",),
+        256: ("hd256_short_plain",),
+        512: (),
+    }[head_dim]
+    for shape in (own, own, whole, *others):
+        yield shape, 1, (1, 1), True
+    if head_dim == 512:
+        yield whole, 1, (2, 1), True
+
+
+def _plans(kind: str, head_dim: int, s_k: int) -> Iterator[Planned]:
+    if kind.startswith("short"):
+        return _short(head_dim, s_k)
+    return {"decode": _decode, "decode_kv": _decode_few, "decode_b8": _decode_b8, "prefill": _prefill}[kind](head_dim)
+
+
+def trials(kind: str, head_dim: int) -> list[Trial]:
+    """Each with its problem at full size."""
+    p = problem_of(kind, head_dim)
+    found = [
+        Trial(kind, replace(p, splits=splits, cluster=cluster), shape, overlaps)
+        for shape, splits, cluster, overlaps in _plans(kind, head_dim, p.s_k)
+    ]
+    return found if kind in ("decode", "prefill") else list(dict.fromkeys(found))  # there one is timed twice
+
+
+def every_trial() -> list[Trial]:
+    return [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
+
+
+def _filling(shape: Shape) -> int:
+    """Splits of decode that fill an H200 once."""
+    tiles = shape.row_tiles(decode(shape.head_dim)) * decode(shape.head_dim).batch
+    return MULTIPROCESSORS * shape.ctas_per_sm // tiles
+
+
+def clocked() -> list[Trial]:
+    """Decode, through each build with clocks."""
+    return [
+        Trial("decode", replace(decode(shape.head_dim), splits=_filling(shape)), name)
+        for name, shape in REBUILT.items()
+        if shape.clocks
+    ]
