@@ -17,7 +17,7 @@ from typing import Final
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.git import git, git_failure
-from fmha.harness.kernel_side.params import SM90_TABLE, sm90_table
+from fmha.harness.kernel_side.abi import HEADERS, header
 
 REF: Final = "refs/fmha/installed"
 # Nobody's, at no time: the same files are the same commit, which a host that has it is not sent again.
@@ -85,7 +85,7 @@ def _files(device: str) -> Iterator[tuple[str, Path]]:
             if not name.endswith((".so", ".pyc")):
                 path = Path(folder) / name
                 yield f"fmha/{path.relative_to(package).as_posix()}", path
-    yield f"fmha/harness/project/{SM90_TABLE}", sm90_table()
+    yield from ((f"fmha/harness/project/{name}", header(name)) for name in HEADERS)
     if device.startswith("emulator"):
         yield from _cores()
 

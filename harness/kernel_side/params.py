@@ -1,6 +1,7 @@
-"""The Python side of the kernel's C ABI: mirrors of kernel/include/fmha_params.h and fmha_launch.h.
+"""The Python side of the kernel's C ABI: what kernel/include/fmha_params.h and fmha_launch.h say, and how it is packed.
 
-tests/kernel_side/test_params.py compiles both headers and compares every figure with the ones here.
+Fields, their offsets and constants are read from the headers (abi.py). The rules by which fmha_launch.h shapes a launch
+stand here in Python as well: tests/kernel_side/test_params.py compiles the headers and compares every figure.
 """
 
 from __future__ import annotations
@@ -9,32 +10,40 @@ import json
 import re
 import struct
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Final
 
 from fmha.harness.contract.protocol import LaunchShape, PPath
+from fmha.harness.kernel_side.abi import (
+    LAUNCH_HEADER,
+    MAP,
+    PARAMS_HEADER,
+    POINTER,
+    SM90_TABLE,
+    constants_of,
+    header,
+    layout_of,
+)
 
-SM100_THREADS: Final = 192
-SM100_PREFILL_THREADS: Final = 512
-COMBINE_THREADS: Final = 128
-COMBINE_ROWS: Final = 4  # a warp each
-SHARED_ALIGNMENT: Final = 1024
-SHARED_CONTROL_BYTES: Final = 128
-PREFILL_CONTROL_BYTES: Final = 256
-PAIR_CONTROL_BYTES: Final = 256
+_PARAMS: Final = header(PARAMS_HEADER).read_text(encoding="utf-8")
+_CONSTANTS: Final = constants_of(_PARAMS) | constants_of(header(LAUNCH_HEADER).read_text(encoding="utf-8"))
 
-TENSOR_MAP_BYTES: Final = 128
-PARAMS_BYTES: Final = 896  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
-MAPS: Final = ("q", "k", "v", "sparse_k", "sparse_v")
+SM100_THREADS: Final = _CONSTANTS["Sm100Threads"]
+SM100_PREFILL_THREADS: Final = _CONSTANTS["Sm100PrefillThreads"]
+COMBINE_THREADS: Final = _CONSTANTS["CombineThreads"]
+COMBINE_ROWS: Final = COMBINE_THREADS // 32  # a warp each
+SHARED_ALIGNMENT: Final = _CONSTANTS["SharedAlignment"]
+SHARED_CONTROL_BYTES: Final = _CONSTANTS["SharedControlBytes"]
+PREFILL_CONTROL_BYTES: Final = _CONSTANTS["Sm100PrefillControlBytes"]
+PAIR_CONTROL_BYTES: Final = _CONSTANTS["Sm100PairControlBytes"]
 
 # FmhaParams::flags
-NORMALISE: Final = 1 << 0
-OUTPUT_BF16: Final = 1 << 1
-SHARED_KV: Final = 1 << 2
-PARTIAL_F16: Final = 1 << 3
-BY_HEAD: Final = 1 << 4
-SCATTERED: Final = 1 << 5
-UNLIMITED: Final = -1  # window_left, window_right
+NORMALISE: Final = _CONSTANTS["Normalise"]
+OUTPUT_BF16: Final = _CONSTANTS["OutputBf16"]
+SHARED_KV: Final = _CONSTANTS["SharedKv"]
+PARTIAL_F16: Final = _CONSTANTS["PartialF16"]
+BY_HEAD: Final = _CONSTANTS["ByHead"]
+SCATTERED: Final = _CONSTANTS["Scattered"]
+UNLIMITED: Final = _CONSTANTS["Unlimited"]  # window_left, window_right
 
 
 def flags_of(
@@ -51,59 +60,14 @@ def flags_of(
     return chosen | partial_f16 * PARTIAL_F16 | by_head * BY_HEAD | scattered * SCATTERED
 
 
-# Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
-LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
-    ("q", 0, "128s"),
-    ("k", 128, "128s"),
-    ("v", 256, "128s"),
-    ("sparse_k", 384, "128s"),
-    ("sparse_v", 512, "128s"),
-    ("o", 640, "Q"),
-    ("row_max", 648, "Q"),
-    ("row_sum", 656, "Q"),
-    ("lse", 664, "Q"),
-    ("partial_o", 672, "Q"),
-    ("partial_max", 680, "Q"),
-    ("partial_sum", 688, "Q"),
-    ("kv_lens", 696, "Q"),
-    ("query_offsets", 704, "Q"),
-    ("sparse_indices", 712, "Q"),
-    ("sparse_lens", 720, "Q"),
-    ("sink", 728, "Q"),
-    ("drawn", 736, "Q"),
-    ("batch", 744, "i"),
-    ("t", 748, "i"),
-    ("heads", 752, "i"),
-    ("s_k", 756, "i"),
-    ("s_sparse", 760, "i"),
-    ("topk", 764, "i"),
-    ("splits", 768, "i"),
-    ("window_left", 772, "i"),
-    ("window_right", 776, "i"),
-    ("scale", 780, "f"),
-    ("flags", 784, "I"),
-    ("head_dim", 788, "i"),
-    ("kv_heads", 792, "i"),
-    ("query_box", 796, "i"),
-    ("block_table", 800, "Q"),
-    ("cu_seqlens_q", 808, "Q"),
-    ("cu_seqlens_k", 816, "Q"),
-    ("page_size", 824, "i"),
-    ("key_box", 828, "i"),
-    ("shares", 832, "Q"),
-    ("parts", 840, "i"),
-    ("part_tiles", 844, "i"),
-    ("heads_multiplier", 848, "I"),
-    ("heads_shift", 852, "I"),
-    ("kv_heads_multiplier", 856, "I"),
-    ("kv_heads_shift", 860, "I"),
-)
-
-
+# Each field of FmhaParams, where it is and how it is packed; sizeof(FmhaParams).
+LAYOUT, PARAMS_BYTES = layout_of(_PARAMS)
+TENSOR_MAP_BYTES: Final = struct.calcsize(MAP)
+MAPS: Final = tuple(name for name, _, kind in LAYOUT if kind == MAP)
 # The pointers in their order, and where each is.
-POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == "Q")
-POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == "Q")
-MAP_OFFSETS: Final = tuple(offset for name, offset, _ in LAYOUT if name in MAPS)
+POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == POINTER)
+POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == POINTER)
+MAP_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == MAP)
 
 
 def divisor(number: int) -> tuple[int, int]:
@@ -258,16 +222,8 @@ class Sm90Launch:
         return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + statistics + 512
 
 
-SM90_TABLE: Final = "kernel/sm90/shapes.h"  # from the root of a checkout, or of what a wheel brings
 _SHAPE: Final = re.compile(r"^    SHAPE\((\d+), (\d+), (.*?)\)", re.MULTILINE)
 _FIGURE: Final = re.compile(r"\.(\w+) = (\w+)")
-
-
-def sm90_table() -> Path:
-    """The header with the shapes, beside this very file."""
-    harness = Path(__file__).resolve().parents[1]
-    brought = harness / "project" / SM90_TABLE
-    return brought if brought.is_file() else harness.parent / SM90_TABLE
 
 
 def _sm90_shapes(text: str) -> dict[tuple[int, int], Sm90Launch]:
@@ -279,7 +235,7 @@ def _sm90_shapes(text: str) -> dict[tuple[int, int], Sm90Launch]:
 
 
 # By head_dim and FMHA_ROWS, 0 for a head_dim's own.
-SM90_SHAPES: Final = _sm90_shapes(sm90_table().read_text(encoding="utf-8"))
+SM90_SHAPES: Final = _sm90_shapes(header(SM90_TABLE).read_text(encoding="utf-8"))
 SM90_KERNELS: Final = tuple(SM90_SHAPES)
 SM90_KINDS: Final = ("whole", "dense", "plain")  # FmhaSm90Kind: what a kernel knows
 

@@ -32,7 +32,7 @@ from fmha.harness.judge.identity import (
     is_kernel_side,
     sources,
 )
-from fmha.harness.kernel_side.params import SM90_TABLE
+from fmha.harness.kernel_side.abi import HEADERS
 from fmha.harness.stages.laid_out import give_name, laid_out, refuse_links
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
@@ -42,7 +42,7 @@ PARTS = (
     "harness",
     "emulator",
     MATRIX_FILE,
-    SM90_TABLE,
+    *HEADERS,
     "results/baselines",
     "CMakeLists.txt",
     "pyproject.toml",
@@ -162,7 +162,7 @@ def kernel_side_differs(judge: Judge) -> bool:
         return True
     own = sources(judge.root) if (judge.root / "harness").is_dir() else {}
     differing = [name for name in _differing(own, sources(judge.tree)) if name.startswith(f"{KERNEL_SIDE}/")]
-    return bool(differing) or _bytes(judge.root / SM90_TABLE) != _bytes(judge.tree / SM90_TABLE)
+    return bool(differing) or any(_bytes(judge.root / name) != _bytes(judge.tree / name) for name in HEADERS)
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The Python mirror of the C ABI against what a C++ compiler makes of the headers."""
+"""What Python reads of the C ABI against what a C++ compiler makes of the same headers."""
 
 import dataclasses
 import itertools
@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from fmha.harness.kernel_side import params
+from fmha.harness.kernel_side import abi, params
 
 ZERO_MAP = bytes(params.TENSOR_MAP_BYTES)
 
@@ -34,11 +34,40 @@ def test_every_field_lies_where_the_header_puts_it(repository, tmp_path):
     assert ask_compiler(repository, tmp_path, questions) == expected
 
 
-def test_the_header_has_no_other_field(repository):
-    text = (repository / "kernel" / "include" / "fmha_params.h").read_text()
-    body = text.partition("struct FmhaParams {")[2].partition("};")[0]
-    declared = [line.partition(";")[0].split()[-1] for line in body.splitlines() if ";" in line]
-    assert declared == [name for name, _, _ in params.LAYOUT]
+def test_a_changed_header_changes_the_layout(repository, tmp_path):
+    """Another field, another order, another constant: Python has what the compiler has, and nothing else is changed."""
+    text = (repository / abi.PARAMS_HEADER).read_text()
+    changed = text.replace("    int32_t t;\n", "    const float* bias;  // of mine\n    int32_t t;\n    float slope;\n")
+    changed = changed.replace("kFmhaScattered = 1u << 5", "kFmhaScattered = 1u << 9")
+    include = tmp_path / "kernel" / "include"
+    include.mkdir(parents=True)
+    (include / "fmha_params.h").write_text(changed)
+    (include / "fmha_launch.h").write_bytes((repository / abi.LAUNCH_HEADER).read_bytes())
+    layout, size = abi.layout_of(changed)
+    questions, expected = ["sizeof(FmhaParams)", "kFmhaScattered"], [size, abi.constants_of(changed)["Scattered"]]
+    for name, offset, kind in layout:
+        questions += [f"offsetof(FmhaParams, {name})", f"sizeof(FmhaParams::{name})"]
+        expected += [offset, struct.calcsize(f"<{kind}")]
+    assert ask_compiler(tmp_path, tmp_path, questions) == expected
+    assert {name for name, _, _ in layout} - {name for name, _, _ in params.LAYOUT} == {"bias", "slope"}
+    assert layout != params.LAYOUT
+
+
+def test_a_field_that_is_not_understood_is_an_error():
+    """Neither an array nor a double is read as something else, nor is a struct that is gone."""
+    text = abi.header(abi.PARAMS_HEADER).read_text()
+    for line in ("double scale;", "int32_t window[2];", "int32_t a, b;", "FmhaSide side;"):
+        with pytest.raises(ValueError, match="is no field of a type that is known here"):
+            abi.layout_of(text.replace("int32_t splits;", line))
+    with pytest.raises(ValueError, match="no struct FmhaParams"):
+        abi.layout_of(text.replace("struct FmhaParams {", "struct Params {"))
+
+
+def test_whoever_packs_names_the_header_s_fields():
+    """All but what is computed of the others."""
+    derived = {f"{name}_{part}" for name in ("heads", "kv_heads") for part in ("multiplier", "shift")}
+    given = [field.name for field in dataclasses.fields(params.FmhaParams)]
+    assert given == [name for name, _, _ in params.LAYOUT if name not in derived]
 
 
 def test_launch_shapes_are_the_header_s(repository, tmp_path):
@@ -61,7 +90,7 @@ def test_launch_shapes_are_the_header_s(repository, tmp_path):
 
 def test_a_shape_that_is_not_read_is_an_error():
     """Python reads the header as text: each row that the compiler sees is one that it has, with every figure."""
-    text = params.sm90_table().read_text()
+    text = abi.header(abi.SM90_TABLE).read_text()
     assert text.count("SHAPE(") == len(params.SM90_SHAPES)
     with pytest.raises(TypeError, match="registers"):
         params._sm90_shapes(text.replace(".registers = 160, ", ""))

@@ -14,7 +14,7 @@ from typing import Any
 from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.cpp_names import UnknownNameError, symbol_of
-from fmha.harness.kernel_side.params import sm90_table
+from fmha.harness.kernel_side.abi import HEADERS, header
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import Inputs, asks_by_macro
@@ -96,7 +96,7 @@ def beside(variant: Variant) -> list[str]:
 def _enclosed(task: Task, variant: Variant, scratch: Path) -> Enclosed:
     compile_flags, assemble_flags = task.flags_of(variant)
     read = (*task.toolchain.roots, *granted(task.root, (*compile_flags, *assemble_flags)))
-    read += (sm90_table(),) if variant.compiler else ()  # modules of fmha's read it where they are imported
+    read += tuple(map(header, HEADERS)) if variant.compiler else ()  # modules of fmha's read it where they are imported
     deadline = time.monotonic() + task.limit_seconds
     return Enclosed(task.root, read, scratch, task.limit_seconds, deadline, task.cancel)
 
