@@ -20,7 +20,7 @@ DEPTHS = (1, 2, 3, 4)  # taken in turns: most bugs need few steps in order
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SearchTrial:
     """One run of a search: the same again shows the same."""
 
     seed: int
@@ -36,12 +36,12 @@ class Trial:
 
 
 # Sets up the trial's device, launches once, and returns the report.
-SearchFn: TypeAlias = Callable[[Trial], Report]
+SearchFn: TypeAlias = Callable[[SearchTrial], Report]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    found: tuple[tuple[Finding, Trial], ...]  # one a rule and place, with the first trial that shows it
+    found: tuple[tuple[Finding, SearchTrial], ...]  # one a rule and place, with the first trial that shows it
     trials: int
     interleavings: int  # distinct ones among them
     steps: int  # of the longest
@@ -76,13 +76,13 @@ def search(
     if not depths:
         raise ValueError("a search needs a depth")
     end = None if seconds is None else time.monotonic() + seconds
-    found: dict[tuple[object, ...], tuple[Finding, Trial]] = {}
+    found: dict[tuple[object, ...], tuple[Finding, SearchTrial]] = {}
     seen: set[float] = set()
     steps, done = 1, 0
     for seed in count():
         if done and ((trials is not None and done >= trials) or (end is not None and time.monotonic() >= end)):
             break
-        trial = Trial(seed, depths[seed % len(depths)] if done else 1, steps)
+        trial = SearchTrial(seed, depths[seed % len(depths)] if done else 1, steps)
         report = launch_fn(trial)
         done += 1
         seen.add(report.stats["interleaving"])

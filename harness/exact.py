@@ -10,7 +10,7 @@ import torch
 from fmha.harness.attention import AttentionResult
 from fmha.harness.attention.arguments import Sparse, check, refuse_lost_gradient
 from fmha.harness.attention.options import Window
-from fmha.harness.attention.plans import Options
+from fmha.harness.attention.plans import CallOptions
 from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
 from fmha.harness.judge.oracle import inputs
 from fmha.harness.judge.oracle.reference import reference
@@ -46,7 +46,7 @@ def attention(
 
     `output_dtype` is that of o, float64 by default. `splits`, `p_path` and `device` make no difference.
     """
-    options = Options(
+    options = CallOptions(
         scale, causal, window, softcap, max_seqlen_q, max_seqlen_k, normalise, torch.float32, statistics, splits,
         p_path, None,
     )  # fmt: skip

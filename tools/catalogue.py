@@ -44,7 +44,7 @@ only the strict profile reports breaks the PTX ISA, and released kernels do it t
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     source: Path
     mistake: str
     missed: str  # why nothing is found; empty where something is
@@ -69,7 +69,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CatalogueVerdict:
     rules: frozenset[str]
     seen: int  # in how many of the schedules
 
@@ -78,21 +78,21 @@ class Verdict:
         return named + (f" ({self.seen} of {len(SCHEDULES)})" if 0 < self.seen < len(SCHEDULES) else "")
 
 
-def read(source: Path) -> Entry:
+def read(source: Path) -> CatalogueEntry:
     """ValueError for a head with words that it does not know."""
     lines = source.read_text().splitlines()
     named = dict(re.findall(r"^// (launch|missed): (.*)$", "\n".join(lines), re.MULTILINE))
     launch = {word: int(number) for word, number in re.findall(r"(\w+) (\d+)", named.get("launch", ""))}
     if unknown := launch.keys() - {"grid", "block", "cluster", "shared", "launches", "maps"}:
         raise ValueError(f"{source}: launch: {', '.join(sorted(unknown))} is nothing that a launch has")
-    return Entry(source, lines[0].removeprefix("// "), named.get("missed", ""), **launch)
+    return CatalogueEntry(source, lines[0].removeprefix("// "), named.get("missed", ""), **launch)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CatalogueEntry]:
     return [read(source) for source in sorted(CATALOGUE.glob("*/*.cu"))]
 
 
-def stamp(entry: Entry) -> str:
+def stamp(entry: CatalogueEntry) -> str:
     """The first line of an entry's PTX: what it was compiled from."""
     text = entry.source.read_bytes() + (CATALOGUE / "catalogue.cuh").read_bytes()
     if b"tensor.cuh" in text:
@@ -100,11 +100,11 @@ def stamp(entry: Entry) -> str:
     return f"// {' '.join(FLAGS)} of {sha256(text).hexdigest()[:16]}\n"
 
 
-def is_current(entry: Entry) -> bool:
+def is_current(entry: CatalogueEntry) -> bool:
     return entry.ptx.exists() and entry.ptx.read_text().startswith(stamp(entry))
 
 
-def compile_entry(entry: Entry) -> None:
+def compile_entry(entry: CatalogueEntry) -> None:
     with TemporaryDirectory() as folder:
         made = Path(folder) / "made.ptx"
         done = subprocess.run(
@@ -125,7 +125,7 @@ def _map(address: int) -> bytes:
     )
 
 
-def run(module: Module, kernel: str, entry: Entry, profile: Profile) -> Verdict:
+def run(module: Module, kernel: str, entry: CatalogueEntry, profile: Profile) -> CatalogueVerdict:
     """What a kernel of an entry is found guilty of, over all schedules."""
     rules: set[str] = set()
     seen = 0
@@ -151,10 +151,10 @@ def run(module: Module, kernel: str, entry: Entry, profile: Profile) -> Verdict:
             found |= {finding.rule for finding in report.findings}
         rules |= found
         seen += bool(found)
-    return Verdict(frozenset(rules), seen)
+    return CatalogueVerdict(frozenset(rules), seen)
 
 
-def judge(entry: Entry) -> dict[tuple[str, Profile], Verdict]:
+def judge(entry: CatalogueEntry) -> dict[tuple[str, Profile], CatalogueVerdict]:
     """By kernel and profile."""
     module = load_ptx(entry.ptx)
     return {
@@ -164,12 +164,12 @@ def judge(entry: Entry) -> dict[tuple[str, Profile], Verdict]:
     }
 
 
-def row(entry: Entry, verdicts: dict[tuple[str, Profile], Verdict]) -> str:
+def row(entry: CatalogueEntry, verdicts: dict[tuple[str, Profile], CatalogueVerdict]) -> str:
     strict, lenient = (str(verdicts["mistake", profile]) for profile in ("strict", "lenient"))
     return f"| `{entry.source.stem}` | {entry.mistake} | {strict or 'missed: ' + entry.missed} | {lenient or '—'} |"
 
 
-def page(judged: list[tuple[Entry, dict[tuple[str, Profile], Verdict]]]) -> str:
+def page(judged: list[tuple[CatalogueEntry, dict[tuple[str, Profile], CatalogueVerdict]]]) -> str:
     caught = {profile: sum(bool(v["mistake", profile].rules) for _, v in judged) for profile in PROFILES}
     parts = [
         _HEAD,

@@ -90,7 +90,7 @@ PLAIN: Final[dict[str, Any]] = {name: values[0] for name, values in FIELDS.items
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelValue:
     """What a value of `kernel` asks for: fields of a configuration, and the keys of a tile."""
 
     fields: Mapping[str, Any]
@@ -99,19 +99,21 @@ class Kernel:
 
 
 SM100: Final = {
-    f"{head_dim}-{path}": Kernel({"head_dim": head_dim, "p_path": path}, sm100_shape(head_dim, path).keys, "sm_100a")
+    f"{head_dim}-{path}": KernelValue(
+        {"head_dim": head_dim, "p_path": path}, sm100_shape(head_dim, path).keys, "sm_100a"
+    )
     for head_dim in (64, 128, 256, 512)
     for path in ("tmem", "smem")
 }
 # Of few rows: few configurations of their own, since what they share with the others is covered by those.
 SM100_FEW: Final = {
-    f"{head_dim}-{rows}": Kernel(
+    f"{head_dim}-{rows}": KernelValue(
         {"head_dim": head_dim, "rows": rows}, sm100_shape(head_dim, "smem", rows).keys, "sm_100a"
     )
     for head_dim, rows in SM100_FEW_ROWS
 }
 SM90: Final = {
-    f"{head_dim}-{rows}": Kernel({"head_dim": head_dim, "rows": rows}, sm90_shape(head_dim, rows).keys, "sm_90a")
+    f"{head_dim}-{rows}": KernelValue({"head_dim": head_dim, "rows": rows}, sm90_shape(head_dim, rows).keys, "sm_90a")
     for head_dim, rows in SM90_KERNELS
 }
 # A run of tiles that goes two and a half times round the longest ring and every barrier's parities.
@@ -121,12 +123,12 @@ ENTRY: Final = 2**32 // (MOST_ENTRIES - 1) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class CoverSpace:
     """Fields and their values; `kernels` are the values of the field `kernel`, and `few` are those of few rows."""
 
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, KernelValue]
     fields: Values
-    few: Mapping[str, Kernel] = field(default_factory=dict)
+    few: Mapping[str, KernelValue] = field(default_factory=dict)
 
     def configuration(self, row: Row) -> Configuration:
         """The configuration of a complete row."""
@@ -138,7 +140,7 @@ class Space:
             fields["s_sparse"] = sizes[row["sparse_rows"]]
         return Configuration(**fields)
 
-    def kernel(self, row: Row) -> Kernel:
+    def kernel(self, row: Row) -> KernelValue:
         return self.kernels.get(row["kernel"]) or self.few[row["kernel"]]
 
     def keys(self, row: Row) -> int:
@@ -159,7 +161,7 @@ class Space:
 
 # Which values may stand together, as soon as those named are known. Where all hold the configuration is legal and a
 # kernel runs it.
-RULES: Final[tuple[tuple[frozenset[str], Callable[[Space, Row], bool]], ...]] = tuple(
+RULES: Final[tuple[tuple[frozenset[str], Callable[[CoverSpace, Row], bool]], ...]] = tuple(
     (frozenset(needs.split()), check)
     for needs, check in (
         ("t heads", lambda s, r: r["t"] * r["heads"] <= MOST_ROWS),
@@ -176,15 +178,15 @@ RULES: Final[tuple[tuple[frozenset[str], Callable[[Space, Row], bool]], ...]] = 
 )
 
 
-def sm100() -> Space:
-    return Space(SM100, {"kernel": tuple(SM100), **FIELDS}, SM100_FEW)
+def sm100() -> CoverSpace:
+    return CoverSpace(SM100, {"kernel": tuple(SM100), **FIELDS}, SM100_FEW)
 
 
-def sm90() -> Space:
-    return Space(SM90, {"kernel": tuple(SM90), "merge": ("auto", "cluster", "combine"), **FIELDS})
+def sm90() -> CoverSpace:
+    return CoverSpace(SM90, {"kernel": tuple(SM90), "merge": ("auto", "cluster", "combine"), **FIELDS})
 
 
-def rows(space: Space) -> list[Row]:
+def rows(space: CoverSpace) -> list[Row]:
     """The suite's rows: legal, each pair that is legal without a value of VOID in one without such values, each legal
     pair of one such value and another in one with it alone."""
     made: list[Row] = list(rounds(space))
@@ -198,7 +200,7 @@ def rows(space: Space) -> list[Row]:
     return [*made, *(row for rows_of in more for row in rows_of(space))]
 
 
-def rounds(space: Space) -> Iterator[Row]:
+def rounds(space: CoverSpace) -> Iterator[Row]:
     """Each kernel over a long row of dense tiles and over a long list, V apart from K and K itself."""
     for kernel, kv in itertools.product(space.kernels, space.fields["kv"]):
         extra = {"merge": "auto"} if "merge" in space.fields else {}
@@ -208,7 +210,7 @@ def rounds(space: Space) -> Iterator[Row]:
         yield {**plain, "tiles": 1, "topk": entries, "heads": 3, "data": "steps"}
 
 
-def lists_of_nothing(space: Space) -> Iterator[Row]:
+def lists_of_nothing(space: CoverSpace) -> Iterator[Row]:
     """Each kernel with a list and no tensor whose rows it could name: it is not to be looked at."""
     extra = {"merge": "auto"} if "merge" in space.fields else {}
     for kernel in space.kernels:
@@ -216,7 +218,7 @@ def lists_of_nothing(space: Space) -> Iterator[Row]:
                "sparse_indices": "invalid"}  # fmt: skip
 
 
-def far_away(space: Space) -> Iterator[Row]:
+def far_away(space: CoverSpace) -> Iterator[Row]:
     """Each kernel at the end of tensors that have more elements than 32 bits count: its outputs, the parts of its
     splits, its lists. The batch entry before which that is has no more rows or tiles than it needs for it."""
     extra = {"merge": "auto"} if "merge" in space.fields else {}
@@ -232,7 +234,7 @@ def far_away(space: Space) -> Iterator[Row]:
         yield {**plain, "t": 2, "topk": ENTRY // 2 + 1, "sparse_rows": "tile", "sparse_lens": "ragged"}
 
 
-def many_splits(space: Space) -> Iterator[Row]:
+def many_splits(space: CoverSpace) -> Iterator[Row]:
     """On sm_90a, whose kernels merge more splits than a warp has lanes in one way where rows are few and in another
     where they are not, the rows that MOST_MANY forbids all others. Each split has a tile: the first ones have all where
     there are fewer."""
@@ -243,7 +245,7 @@ def many_splits(space: Space) -> Iterator[Row]:
                 yield {**PLAIN, **many, "kernel": kernel, "t": t, "heads": 2, "output": output}
 
 
-def walks(space: Space) -> Iterator[Row]:
+def walks(space: CoverSpace) -> Iterator[Row]:
     """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
     with two row tiles each, once without a mask, where they come in turn, and once of so many that they make three
     groups, no two of which are as large."""
@@ -261,7 +263,7 @@ def walks(space: Space) -> Iterator[Row]:
             yield {**two, "tiles": 2, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
 
 
-def like_attention(space: Space) -> Iterator[Row]:
+def like_attention(space: CoverSpace) -> Iterator[Row]:
     """Each kernel on data that look like attention, under a scale that is not the usual one and with some statistics
     not asked for: once where splits without the sink count for little one by one, of the first kernel so many that a
     CTA merges a row, and once without splits."""
@@ -284,7 +286,7 @@ def like_attention(space: Space) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def late_first_keys(space: Space) -> Iterator[Row]:
+def late_first_keys(space: CoverSpace) -> Iterator[Row]:
     """Rows of one CTA whose first keys are in different tiles, at head_dim 64, where no other row of the suites has a
     wide window over many queries. Not by sm_90a's kernel of smaller tiles, whose loop is another one."""
     extra = {"merge": "auto"} if "merge" in space.fields else {}
@@ -295,7 +297,7 @@ def late_first_keys(space: Space) -> Iterator[Row]:
                    "mask": "window300"}  # fmt: skip
 
 
-def few_rows(space: Space) -> Iterator[Row]:
+def few_rows(space: CoverSpace) -> Iterator[Row]:
     """Each kernel of few rows: a long row of tiles, V apart from K and K itself; rows past a CTA's that see none of the
     first tiles; a list; and splits."""
     outputs = itertools.cycle(("unnormalised", "bf16", "fp32"))
@@ -336,7 +338,7 @@ def tuples_of(row: Row, fields: Iterable[str]) -> Iterator[Tuple]:
         yield tuple((name, row[name]) for name in names)
 
 
-def completed(space: Space, fields: Values, wanted: Iterable[Tuple], made: Sequence[Row]) -> list[Row]:
+def completed(space: CoverSpace, fields: Values, wanted: Iterable[Tuple], made: Sequence[Row]) -> list[Row]:
     """Rows that have what of `wanted` is legal and in none of `made`. Each begins with a tuple that is missing and
     takes, field by field, the legal value that brings most of those that are missing with it."""
     missing = dict.fromkeys(wanted)
@@ -359,7 +361,7 @@ def completed(space: Space, fields: Values, wanted: Iterable[Tuple], made: Seque
     return added
 
 
-def _extended(space: Space, fields: Values, row: dict[str, Any], missing: Mapping[Tuple, None]) -> Row | None:
+def _extended(space: CoverSpace, fields: Values, row: dict[str, Any], missing: Mapping[Tuple, None]) -> Row | None:
     """A complete legal row with all of `row`, by depth-first search; None when there is none."""
     if not all(space.allows(row, name) for name in row):
         return None
@@ -385,7 +387,7 @@ def _shuffled(*what: Any) -> bytes:
     return hashlib.sha256(repr(what).encode()).digest()
 
 
-def suite(space: Space, made: Sequence[Row]) -> list[str]:
+def suite(space: CoverSpace, made: Sequence[Row]) -> list[str]:
     """Names of the configurations of a suite's rows, each once, by kernel, the quick ones of each first."""
     found = {item.id: item for item in map(space.configuration, made)}
     order = sorted(found.values(), key=lambda item: (item.head_dim, item.p_path, item.rows, work(item), item.id))

@@ -43,7 +43,7 @@ ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Flash4Kernel:
     """`ctas` share a tile of `ctas` x 256 rows; K and V come in boxes of `k_rows` and `v_rows` rows a CTA."""
 
     head_dim: int
@@ -51,7 +51,7 @@ class Kernel:
     k_rows: int
 
 
-KERNELS: Final = (Kernel(64, 1, 128), Kernel(128, 2, 64))
+KERNELS: Final = (Flash4Kernel(64, 1, 128), Flash4Kernel(128, 2, 64))
 
 
 def compiled(python: Path, head_dim: int) -> emulator.Module:
@@ -74,10 +74,10 @@ def division(by: int) -> bytes:
     return struct.pack("<IIBBxx", by, multiplier, min(bits, 1), max(bits - 1, 0))
 
 
-class Call:
+class Flash4Call:
     """Operands of a kernel on a device, [batch, tokens, heads, head_dim] in bf16, and its launch."""
 
-    def __init__(self, kernel: Kernel, module: emulator.Module, batch: int, tokens: int, heads: int) -> None:
+    def __init__(self, kernel: Flash4Kernel, module: emulator.Module, batch: int, tokens: int, heads: int) -> None:
         self.kernel, self.module, self.shape = kernel, module, (batch, tokens, heads, kernel.head_dim)
 
     def launch(self, device: emulator.Device, at: dict[str, int]) -> emulator.Report:
@@ -118,9 +118,9 @@ class Call:
         )
 
 
-def largest_error(kernel: Kernel, module: emulator.Module) -> float:
+def largest_error(kernel: Flash4Kernel, module: emulator.Module) -> float:
     """Of O at 2 x 600 tokens with 2 heads, against attention in float64; RuntimeError for a hazard."""
-    call = Call(kernel, module, 2, 600, 2)
+    call = Flash4Call(kernel, module, 2, 600, 2)
     device, at = emulator.Device(profile="lenient"), {}
     draw = np.random.default_rng(4)
     given = {name: round_to_bf16(draw.standard_normal(call.shape)) for name in "qkv"}
@@ -139,9 +139,9 @@ def largest_error(kernel: Kernel, module: emulator.Module) -> float:
     return float(np.abs(out - right.transpose(0, 2, 1, 3)).max())
 
 
-def timing(kernel: Kernel, module: emulator.Module, batch: int, tokens: int, gpu: str = GPU) -> Timing:
+def timing(kernel: Flash4Kernel, module: emulator.Module, batch: int, tokens: int, gpu: str = GPU) -> Timing:
     """The recording of a launch without a mask."""
-    call = Call(kernel, module, batch, tokens, HIDDEN // kernel.head_dim)
+    call = Flash4Call(kernel, module, batch, tokens, HIDDEN // kernel.head_dim)
     device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)
     count = int(np.prod(call.shape))
     at = {name: device.alloc(2 * count, name).address for name in "qkvo"}

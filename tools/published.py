@@ -34,7 +34,7 @@ TORCH: Final = "#include <cuda_bf16.h>\n#include <tuple>\n#include <algorithm>\n
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class PublishedKernel:
     """As a host function of the sources launches it. `maps`: 8 columns a box without swizzle, "8" or in 3D "3D 8", or
     64 of 128 bytes, "64" and "3D 64"."""
 
@@ -54,15 +54,17 @@ class Kernel:
 _STAGED = (128 + 128) * 64 * 2 * 7
 _LAST = 7 * ((128 + 128) * 64 * 2 + 16) + 36
 KERNELS: Final = (
-    Kernel("v1a", "matmul_v1", (256, 256, False), 256, 256, 384 * 256 * 2, "8", {4096: 255.73}),
-    Kernel("v1b", "matmul_v1", (256, 256, True), 256, 256, 384 * 256 * 2, "3D 8", {4096: 254.37}),
-    Kernel("v2a", "matmul_v2", (256, 256, False), 256, 256, 384 * 256 * 2, "64", {4096: 699.39}),
-    Kernel("v2b", "matmul_v2", (256, 256, True), 256, 256, 384 * 256 * 2, "3D 64", {4096: 721.02}),
-    Kernel("v3", "matmul_v3", (256, 128, 2), 256, 128, 384 * 128 * 2 * 2, "3D 64", {4096: 914.42}),
-    Kernel("v4", "matmul_v4", (128, 64, 7), 128, 64, _STAGED, "3D 64", {4096: 1053.61}),
-    Kernel("v5", "matmul_v5", (256, 64, 2, 7, False), 128, 64, _STAGED, "3D 64", {4096: 1169.65}, pair=True),
-    Kernel("v6", "matmul_v6", (256, 64, 2, 7, False), 128, 64, _STAGED, "3D 64", {4096: 1273.32}, 148, True, 6),
-    Kernel(
+    PublishedKernel("v1a", "matmul_v1", (256, 256, False), 256, 256, 384 * 256 * 2, "8", {4096: 255.73}),
+    PublishedKernel("v1b", "matmul_v1", (256, 256, True), 256, 256, 384 * 256 * 2, "3D 8", {4096: 254.37}),
+    PublishedKernel("v2a", "matmul_v2", (256, 256, False), 256, 256, 384 * 256 * 2, "64", {4096: 699.39}),
+    PublishedKernel("v2b", "matmul_v2", (256, 256, True), 256, 256, 384 * 256 * 2, "3D 64", {4096: 721.02}),
+    PublishedKernel("v3", "matmul_v3", (256, 128, 2), 256, 128, 384 * 128 * 2 * 2, "3D 64", {4096: 914.42}),
+    PublishedKernel("v4", "matmul_v4", (128, 64, 7), 128, 64, _STAGED, "3D 64", {4096: 1053.61}),
+    PublishedKernel("v5", "matmul_v5", (256, 64, 2, 7, False), 128, 64, _STAGED, "3D 64", {4096: 1169.65}, pair=True),
+    PublishedKernel(
+        "v6", "matmul_v6", (256, 64, 2, 7, False), 128, 64, _STAGED, "3D 64", {4096: 1273.32}, 148, True, 6
+    ),
+    PublishedKernel(
         "v7a",
         "matmul_v7",
         (256, 2, 7, False, False),
@@ -75,7 +77,7 @@ KERNELS: Final = (
         True,
         6,
     ),
-    Kernel(
+    PublishedKernel(
         "v7b",
         "matmul_v7",
         (256, 2, 7, False, False),
@@ -119,7 +121,7 @@ def entry_of(module: emulator.Module, template: Sequence[int | bool]) -> str:
     return found
 
 
-def tensor_map(kernel: Kernel, address: int, n: int, rows: int) -> bytes:
+def tensor_map(kernel: PublishedKernel, address: int, n: int, rows: int) -> bytes:
     """Of an operand of n rows and n columns, boxes of `rows` rows."""
     wide = 8 if kernel.maps.endswith("8") else 64
     swizzle = "none" if wide == 8 else "128B"
@@ -135,7 +137,7 @@ def tensor_map(kernel: Kernel, address: int, n: int, rows: int) -> bytes:
     )
 
 
-def timing(module: emulator.Module, kernel: Kernel, n: int, gpu: str = GPU) -> Timing:
+def timing(module: emulator.Module, kernel: PublishedKernel, n: int, gpu: str = GPU) -> Timing:
     """The recording of a product of n x n x n."""
     device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)
     operands = []
@@ -154,7 +156,7 @@ def timing(module: emulator.Module, kernel: Kernel, n: int, gpu: str = GPU) -> T
     return report.timing
 
 
-def modelled(module: emulator.Module, kernel: Kernel, n: int) -> tuple[float, str]:
+def modelled(module: emulator.Module, kernel: PublishedKernel, n: int) -> tuple[float, str]:
     """TFLOP/s of a product of n x n x n, and what bounds it."""
     said = timing(module, kernel, n).modelled()
     if said.forced:

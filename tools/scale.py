@@ -60,7 +60,7 @@ class Site:
 
 
 @dataclass
-class Task:
+class ScaleTask:
     """One of an array: `start` counts its starts, and what an earlier one had planned does not happen."""
 
     array: int
@@ -78,7 +78,7 @@ class Question:
     def __init__(self, run: str) -> None:
         self._answer = slurm.tasks_of(run)
 
-    def answer(self) -> list[slurm.Task]:
+    def answer(self) -> list[slurm.SlurmTask]:
         return self._answer
 
     def close(self) -> None: ...
@@ -95,7 +95,7 @@ class Simulation:
         self._random = random.Random(site.seed)
         self._coming: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._tasks: list[Task] = []
+        self._tasks: list[ScaleTask] = []
         self._free = site.nodes
         self._next_start = 0.0
         self._ids: dict[Path, list[str]] = {}  # of a round's configurations, in its folder's order
@@ -128,7 +128,7 @@ class Simulation:
             options = dict(word.lstrip("-").partition("=")[::2] for word in words[1:])
             array = 1 + max((task.array for task in self._tasks), default=0)
             for index in range(int(options["array"].partition("-")[2]) + 1):
-                task = Task(array, index, Path(options["chdir"]))
+                task = ScaleTask(array, index, Path(options["chdir"]))
                 self._tasks.append(task)
                 self._queue(task)
             return f"{array}\n"
@@ -139,11 +139,11 @@ class Simulation:
             return ""
         return "".join(f"{t.array}|{t.array}|{t.index}|{t.state}|n{t.index}|None\n" for t in self._tasks)
 
-    def _queue(self, task: Task) -> None:
+    def _queue(self, task: ScaleTask) -> None:
         self._next_start = max(self._next_start, self.now + self.site.latency) + 1 / self.site.starts
         self._at(self._next_start, lambda: self._started(task))
 
-    def _started(self, task: Task) -> None:
+    def _started(self, task: ScaleTask) -> None:
         if task.state not in slurm.WAITING:
             return
         if not self._free:
@@ -159,18 +159,18 @@ class Simulation:
     def _preemptions(self) -> float:
         return 1 / self.site.preempted if self.site.preempted else 0.0
 
-    def _planned(self, task: Task, seconds: float, happens: Callable[[], None]) -> None:
+    def _planned(self, task: ScaleTask, seconds: float, happens: Callable[[], None]) -> None:
         """After so many seconds, if the task still has the same start."""
         start = task.start
         self._at(self.now + seconds, lambda: happens() if (task.start, task.state) == (start, "RUNNING") else None)
 
-    def _lost(self, task: Task, state: str) -> None:
+    def _lost(self, task: ScaleTask, state: str) -> None:
         """--requeue: it waits, and starts again."""
         self.counts[state] += 1
         self._end(task, "PENDING")
         self._queue(task)
 
-    def _end(self, task: Task, state: str) -> None:
+    def _end(self, task: ScaleTask, state: str) -> None:
         if task.state == "RUNNING":
             self.occupied += self.now - task.since
             self._free += 1
@@ -178,7 +178,7 @@ class Simulation:
 
     # A task
 
-    def _begun(self, task: Task) -> None:
+    def _begun(self, task: ScaleTask) -> None:
         names = {"SLURM_ARRAY_JOB_ID": task.array, "SLURM_ARRAY_TASK_ID": task.index, "SLURM_RESTART_COUNT": task.start}
         if task.folder not in self._ids:
             self._ids[task.folder] = [item.id for item in read_job(task.folder / "job.json").configurations]
@@ -188,7 +188,7 @@ class Simulation:
         self._say(task, own, {"kind": "begin", "node": f"n{task.index}", "gpus": []})
         self._take(task, own)
 
-    def _take(self, task: Task, own: Path) -> None:
+    def _take(self, task: ScaleTask, own: Path) -> None:
         assert task.places is not None
         with self._as_a_task():
             place = next(task.places, None)
@@ -205,7 +205,7 @@ class Simulation:
 
         self._planned(task, self.seconds[name], done)
 
-    def _say(self, task: Task, own: Path, message: Mapping[str, Any]) -> None:
+    def _say(self, task: ScaleTask, own: Path, message: Mapping[str, Any]) -> None:
         line = json.dumps(message) + "\n"
 
         def seen() -> None:

@@ -36,7 +36,7 @@ _GLOBALS = 1 << 40  # where a module's variables are taken to lie
 
 
 @dataclass
-class Seen:
+class SourceSeen:
     """Of one source: what was looked at, how often each opcode form was decoded, and what was refused."""
 
     name: str
@@ -47,7 +47,7 @@ class Seen:
     refused: Counter[str] = field(default_factory=Counter)  # entries, by the reason
     examples: dict[str, str] = field(default_factory=dict)  # of each reason the first entry and line
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: SourceSeen) -> None:
         self.modules += other.modules
         self.entries += other.entries
         self.decoded += other.decoded
@@ -63,9 +63,9 @@ def reason_of(error: PtxError) -> str:
     return f"`{opcode[1]}`: {message}" if opcode else message
 
 
-def look_at(name: str, text: str) -> Seen:
+def look_at(name: str, text: str) -> SourceSeen:
     """Every entry of one PTX module."""
-    seen = Seen(name, modules=1)
+    seen = SourceSeen(name, modules=1)
     try:
         parsed = load_ptx(text).parsed
     except PtxError as error:
@@ -149,12 +149,12 @@ def distinct(modules: Iterator[tuple[str, str]], most: int, met: set[bytes]) -> 
             return
 
 
-def look(sources: Sequence[Path], compile_with: Sequence[str] | None, most: int, jobs: int) -> list[Seen]:
+def look(sources: Sequence[Path], compile_with: Sequence[str] | None, most: int, jobs: int) -> list[SourceSeen]:
     met: set[bytes] = set()
-    found: list[Seen] = []
+    found: list[SourceSeen] = []
     with ProcessPoolExecutor(jobs) as pool:
         for source in sources:
-            total = Seen(source.name)
+            total = SourceSeen(source.name)
             modules = list(distinct(modules_of(source, compile_with), most, met))
             for seen in pool.map(look_at, *zip(*modules, strict=True)) if modules else ():
                 total.add(seen)
@@ -163,8 +163,8 @@ def look(sources: Sequence[Path], compile_with: Sequence[str] | None, most: int,
     return found
 
 
-def page(found: Sequence[Seen]) -> str:
-    everything = Seen("all of them")
+def page(found: Sequence[SourceSeen]) -> str:
+    everything = SourceSeen("all of them")
     for seen in found:
         everything.add(seen)
     share = 100 * everything.decoded / max(1, everything.entries)
@@ -199,9 +199,9 @@ def page(found: Sequence[Seen]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_record(path: Path) -> list[Seen]:
+def read_record(path: Path) -> list[SourceSeen]:
     return [
-        Seen(**row | {"forms": Counter(row["forms"]), "refused": Counter(row["refused"])})
+        SourceSeen(**row | {"forms": Counter(row["forms"]), "refused": Counter(row["refused"])})
         for row in json.loads(path.read_text())
     ]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from fmha.emulator.coverage import chain_of
-from fmha.emulator.debug.session import Break, Go, Run, Session, Stop, WrongCommandError, parse_break
+from fmha.emulator.debug.session import Break, DebugSession, Go, Run, Stop, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import answer, barriers, pending, registers
 
 CAPABILITIES: Final = {
@@ -61,7 +61,7 @@ class Adapter:
     source: BinaryIO
     sink: BinaryIO
     open: Open
-    _session: Session | None = None
+    _session: DebugSession | None = None
     _debuggee: Debuggee | None = None
     _breaks: dict[str, list[Break]] = field(default_factory=dict)  # by the path that the editor has
     _numbers: dict[int, int] = field(default_factory=dict)  # of a break, by its identity
@@ -105,7 +105,7 @@ class Adapter:
             with self.open(given) as debuggee:
                 self._debuggee = debuggee
                 self._answer(launch)
-                self._session = Session(debuggee.run, self._stopped)
+                self._session = DebugSession(debuggee.run, self._stopped)
                 self._session.debug()
         except EOFError:
             return True
@@ -117,7 +117,7 @@ class Adapter:
         self._event("terminated")
         return self._gone
 
-    def _stopped(self, session: Session, stop: Stop) -> Go:
+    def _stopped(self, session: DebugSession, stop: Stop) -> Go:
         self._session = session
         session.breaks = [b for breaks in self._breaks.values() for b in breaks]
         session.hazards = self._hazards
@@ -146,7 +146,7 @@ class Adapter:
             self._serve(request, command, given, stop)
         raise EOFError
 
-    def _verify(self, session: Session) -> None:
+    def _verify(self, session: DebugSession) -> None:
         """Breaks are set before there is a program; now it is known where they are."""
         for breaks in self._breaks.values():
             for b in breaks:
@@ -190,7 +190,7 @@ class Adapter:
             self._session.breaks = [b for some in self._breaks.values() for b in some]
         return {"breakpoints": [self._described(b, self._session) for b in breaks]}
 
-    def _described(self, b: Break, session: Session | None) -> dict[str, Any]:
+    def _described(self, b: Break, session: DebugSession | None) -> dict[str, Any]:
         found = session is not None and bool(session.places(b))
         said = {"id": self._numbers[id(b)], "verified": found, "line": b.line}
         return said if found or session is None else said | {"message": "no instruction is there"}
@@ -201,11 +201,11 @@ class Adapter:
             self._session.hazards = self._hazards
         return {}
 
-    def _warps(self, session: Session) -> dict[int, dict[str, Any]]:
+    def _warps(self, session: DebugSession) -> dict[int, dict[str, Any]]:
         return {_thread(w["cta"], w["warp"]): w for w in session.observer.warps() if w["live"]}
 
     @property
-    def _running(self) -> Session:
+    def _running(self) -> DebugSession:
         assert self._session is not None
         return self._session
 

@@ -76,7 +76,7 @@ class Transfer:
 
 
 @dataclass(slots=True)
-class Memory:
+class UsedMemory:
     """What a CTA's launch used."""
 
     products: list[Product] = field(default_factory=list)
@@ -106,13 +106,13 @@ class _Writers:
         return self._of.get((cta, byte // CHUNK), THREADS)
 
 
-def memory_of(log: Log) -> dict[int, Memory]:
+def memory_of(log: Log) -> dict[int, UsedMemory]:
     """By CTA. `log` has OPERANDS, ACCESSES and BARRIERS.
 
     A product's MMAs are those that add to one D up to a commit: that is what somebody waits for.
     """
     writers = _Writers(log)
-    found: defaultdict[int, Memory] = defaultdict(Memory)
+    found: defaultdict[int, UsedMemory] = defaultdict(UsedMemory)
     chains: dict[tuple[int, int], list[Seen]] = {}
     done: list[tuple[list[Seen], tuple[str, str]]] = []
     for kind, event in log.seen:
@@ -221,7 +221,7 @@ def elements_of(operand: Operand) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def covering(transfer: Transfer, memory: Memory) -> Iterator[tuple[Product, str]]:
+def covering(transfer: Transfer, memory: UsedMemory) -> Iterator[tuple[Product, str]]:
     """The matrices of which a load or store moves cells: D as such, and A where it is read from tensor memory."""
     cells = set(transfer.cells.ravel().tolist())
     for product in memory.products:

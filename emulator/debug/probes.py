@@ -98,7 +98,7 @@ END:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ProductShape:
     """Of an MMA of bf16: M x N, weight-stationary or not."""
 
     m: int
@@ -130,7 +130,7 @@ def _chunks(matrix: NDArray[np.uint16]) -> bytes:
 
 
 def run(
-    shape: Shape,
+    shape: ProductShape,
     a: NDArray[np.float64],
     b: NDArray[np.float64],
     words: NDArray[np.uint32],
@@ -190,7 +190,7 @@ def run(
     return Probed(np.frombuffer(tensor[0], np.uint32).reshape(128, 512), loaded)
 
 
-def accumulator(shape: Shape) -> NDArray[np.int64]:
+def accumulator(shape: ProductShape) -> NDArray[np.int64]:
     """(m, n): the cell, lane << 16 | column, of each element of D, found by its value."""
     nothing = np.zeros((ROWS, 8), np.uint32)
     ones = np.zeros((max(shape.m, shape.n), K))
@@ -212,7 +212,7 @@ def accumulator(shape: Shape) -> NDArray[np.int64]:
     return cells
 
 
-def fragment_a(shape: Shape) -> NDArray[np.int64]:
+def fragment_a(shape: ProductShape) -> NDArray[np.int64]:
     """(rows, 16): the cell and half, (lane << 16 | column) << 1 | half, that an MMA reads each element of A from.
 
     Of a weight-stationary MMA of 64 rows, those of both halves of the lanes: it reads A twice.
@@ -251,7 +251,7 @@ def round_trips() -> tuple[Trip, ...]:
     return tuple(make() for make in makers)
 
 
-_PLAIN: Final = Shape(128, 64)
+_PLAIN: Final = ProductShape(128, 64)
 
 
 def _numbers() -> Trip:
@@ -278,7 +278,7 @@ def _accumulator_trip() -> Trip:
 
 
 def _half_lanes() -> Trip:
-    cells = accumulator(Shape(64, 64, ws=True))
+    cells = accumulator(ProductShape(64, 64, ws=True))
     rows, columns = np.meshgrid(np.arange(64), np.arange(64), indexing="ij")
     same = bool((cells == (rows + 64 * (columns // 32) << 16 | columns % 32)).all())
     line = "the C fragment of .ws with M = 64: row r is lanes r and r + 64, which have the halves of its columns"

@@ -124,11 +124,11 @@ def number(text: str) -> int:
 
 
 @dataclass(slots=True)
-class Session:
+class DebugSession:
     """`front` is called at every stop, and says how to go on."""
 
     run: Run
-    front: Callable[[Session, Stop], Go]
+    front: Callable[[DebugSession, Stop], Go]
     breaks: list[Break] = field(default_factory=list)
     hazards: bool = True
     focus: tuple[int, int] | None = None  # CTA and warp to step, where it is not the one that has stopped

@@ -10,7 +10,7 @@ import numpy as np
 from fmha.emulator import _core
 from fmha.emulator.debug.barriers import warps_named
 from fmha.emulator.debug.observe import words
-from fmha.emulator.debug.session import Go, Session, Stop, WrongCommandError, number, parse_break
+from fmha.emulator.debug.session import DebugSession, Go, Stop, WrongCommandError, number, parse_break
 from fmha.emulator.ptx.model import Address, Negated, PredicatePair, Register, Selected, TensorAddress, Vector
 
 HELP: Final = """\
@@ -50,7 +50,7 @@ class Terminal:
         self._lines, self._say = lines, say
         self._steps = 0
 
-    def __call__(self, session: Session, stop: Stop) -> Go:
+    def __call__(self, session: DebugSession, stop: Stop) -> Go:
         if self._steps and not stop.ended and stop.why == "step":
             self._steps -= 1
             return "step"
@@ -73,7 +73,7 @@ class Terminal:
         return "quit"
 
 
-def answer(session: Session, stop: Stop, command: list[str], line: str) -> Iterator[str]:
+def answer(session: DebugSession, stop: Stop, command: list[str], line: str) -> Iterator[str]:
     """To a command that leaves the launch where it is; WrongCommandError for one that is none."""
     match command:
         case ["help"]:
@@ -104,14 +104,14 @@ def answer(session: Session, stop: Stop, command: list[str], line: str) -> Itera
             raise WrongCommandError(f"{line!r}: no such command; help lists them")
 
 
-def _place(session: Session, stop: Stop) -> str:
+def _place(session: DebugSession, stop: Stop) -> str:
     if stop.ended:
         return stop.why
     who = f"CTA {stop.cta}, warp {stop.warp}" if stop.warp >= 0 else "the machine"
     return f"[{stop.launch}:{stop.event}] {stop.why}: {who} at {session.line(stop.pc)}"
 
 
-def where(session: Session) -> Iterator[str]:
+def where(session: DebugSession) -> Iterator[str]:
     """Warps at one place that wait for one thing are one line."""
     groups: dict[tuple[int, int, str], list[int]] = {}
     for warp in session.observer.warps():
@@ -121,7 +121,7 @@ def where(session: Session) -> Iterator[str]:
         yield f"CTA {cta}, {warps_named(members)}, {session.line(pc)}" + (f"; waits for {why}" if why else "")
 
 
-def barriers(session: Session, rank: int) -> Iterator[str]:
+def barriers(session: DebugSession, rank: int) -> Iterator[str]:
     waiting: dict[int, list[int]] = {}
     for warp in session.observer.warps():
         for f in warp["fragments"]:
@@ -134,13 +134,13 @@ def barriers(session: Session, rank: int) -> Iterator[str]:
         yield f"mbarrier 0x{bar['offset']:x}: {state}{who}"
 
 
-def pending(session: Session) -> Iterator[str]:
+def pending(session: DebugSession) -> Iterator[str]:
     for op in session.observer.pending():
         what = "tensor core" if op["tensor"] else "copy"
         yield f"{what}, issued by warp {op['warp']} of CTA {op['cta']} at {session.line(op['pc'])}"
 
 
-def registers(session: Session, stop: Stop, names: list[str]) -> Iterator[str]:
+def registers(session: DebugSession, stop: Stop, names: list[str]) -> Iterator[str]:
     if stop.warp < 0:
         raise WrongCommandError("no warp is at an instruction here")
     for name in names or _named(session, stop.pc):
@@ -168,7 +168,7 @@ def _written(bits: int) -> str:
     return f"0x{bits:x} ({bits})" if bits >> 32 or not 1e-6 < abs(real) < 1e9 else f"0x{bits:x} ({real:g})"
 
 
-def _named(session: Session, pc: int) -> list[str]:
+def _named(session: DebugSession, pc: int) -> list[str]:
     """The registers that an instruction names, in order."""
     found: list[str] = []
 
@@ -199,7 +199,7 @@ def _named(session: Session, pc: int) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _descriptors(session: Session, stop: Stop) -> Iterator[str]:
+def _descriptors(session: DebugSession, stop: Stop) -> Iterator[str]:
     """The descriptors of a tcgen05.mma, in words."""
     instruction = session.sources[stop.pc]
     if not instruction.mnemonic.startswith("tcgen05.mma"):
@@ -212,7 +212,7 @@ def _descriptors(session: Session, stop: Stop) -> Iterator[str]:
             yield f"{which}: " + found.get("wrong", "".join(f"{k} {v}, " for k, v in found.items()).rstrip(", "))
 
 
-def shared(session: Session, stop: Stop, offset: int, count: int) -> Iterator[str]:
+def shared(session: DebugSession, stop: Stop, offset: int, count: int) -> Iterator[str]:
     memory = words(session.observer.shared(max(stop.rank, 0)), np.uint8)
     if offset % 4 or not 0 <= offset <= len(memory) - 4 * count:
         raise WrongCommandError(f"shared memory ends at 0x{len(memory):x}; offsets are multiples of 4")
@@ -221,7 +221,7 @@ def shared(session: Session, stop: Stop, offset: int, count: int) -> Iterator[st
         yield f"0x{at:05x}: {' '.join(f'{int(x):08x}' for x in row)}"
 
 
-def tensor(session: Session, stop: Stop, lane: int, column: int, count: int) -> Iterator[str]:
+def tensor(session: DebugSession, stop: Stop, lane: int, column: int, count: int) -> Iterator[str]:
     memory = words(session.observer.tensor(max(stop.rank, 0)))
     if not len(memory):
         raise WrongCommandError("nothing is allocated in tensor memory")

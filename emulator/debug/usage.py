@@ -13,7 +13,7 @@ import numpy as np
 
 from fmha.emulator import _core
 from fmha.emulator.debug.barriers import warps_named
-from fmha.emulator.debug.layouts import Memory
+from fmha.emulator.debug.layouts import UsedMemory
 from fmha.emulator.debug.observe import (
     ACCESSES,
     BARRIERS,
@@ -67,7 +67,7 @@ class Usage:
             log.executed = np.frombuffer(observer.trace, EXECUTED)
 
 
-def regions(memory: Memory, log: Log) -> Iterator[tuple[str, int, int]]:
+def regions(memory: UsedMemory, log: Log) -> Iterator[tuple[str, int, int]]:
     """Shared memory by who fills it: copies by their buffer, threads by their line, mbarriers; in runs: (what, first
     byte, bytes)."""
     owner: dict[int, str] = {}

@@ -147,7 +147,7 @@ def _intervals(emitted: list[Emitted], start: Mapping[int, int]) -> dict[int, tu
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RegisterPlace:
     """Where a register lies, and the first and the last pc at which it is its own."""
 
     unit: int
@@ -156,7 +156,7 @@ class Place:
     last: int
 
 
-def allocate(builder: Builder, start: Mapping[int, int], shared: bool = True) -> tuple[dict[str, Place], int]:
+def allocate(builder: Builder, start: Mapping[int, int], shared: bool = True) -> tuple[dict[str, RegisterPlace], int]:
     """Renumbers the units of the builder's records and constants, and says where registers have come to lie, by name,
     and how many units are live at once, predicates and constants left out. `start`: the pc of each body index. Not
     `shared`: each register has a unit of its own, so that no instruction depends on another for a place alone."""
@@ -190,7 +190,7 @@ def allocate(builder: Builder, start: Mapping[int, int], shared: bool = True) ->
         live += 0 if width == 1 else units_of(width)
         most = max(most, live)
     registers = {
-        name: Place(place[unit], builder.width(unit), *intervals[unit])
+        name: RegisterPlace(place[unit], builder.width(unit), *intervals[unit])
         for name, unit in builder.register_units().items()
         if unit in intervals
     }

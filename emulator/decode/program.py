@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fmha.emulator import _core
 from fmha.emulator._core import MODS
 from fmha.emulator.decode import barriers, policies, table, tcgen05, textures, warp, wgmma
-from fmha.emulator.decode.allocation import Place, allocate
+from fmha.emulator.decode.allocation import RegisterPlace, allocate
 from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from fmha.emulator.decode.control import clusters, control, device_runtime, recursion, stack, system_calls
@@ -67,7 +67,7 @@ class Decoded:
     sources: tuple[Instruction, ...]  # by pc
     shared_static: int  # bytes
     dynamic_align: int  # of the .extern .shared arrays, 1 when there is none
-    registers: Mapping[str, Place]  # by name
+    registers: Mapping[str, RegisterPlace]  # by name
     live: int  # of a thread's registers of 32 bits, the most that hold at once what is still read
 
 

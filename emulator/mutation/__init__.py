@@ -7,15 +7,15 @@ noticed.
 
 from fmha.emulator.mutation.operators import Mutant, mutants_of
 from fmha.emulator.mutation.redundant import Redundant, load_redundant
-from fmha.emulator.mutation.run import Launch, MutationError, Outcome, Trial, run_mutants, schedule_plan
+from fmha.emulator.mutation.run import Launch, MutantOutcome, MutantTrial, MutationError, run_mutants, schedule_plan
 
 __all__ = [
     "Launch",
     "Mutant",
+    "MutantOutcome",
+    "MutantTrial",
     "MutationError",
-    "Outcome",
     "Redundant",
-    "Trial",
     "load_redundant",
     "mutants_of",
     "run_mutants",

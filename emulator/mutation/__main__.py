@@ -22,8 +22,8 @@ from fmha.emulator.mutation.proof import check_separation
 from fmha.emulator.mutation.redundant import Redundant, load_redundant
 from fmha.emulator.mutation.run import (
     Launch,
+    MutantOutcome,
     MutationError,
-    Outcome,
     Plan,
     check_original,
     check_reached,
@@ -60,7 +60,7 @@ class _Worker:
         cls.launch, cls.plan, cls.kernel, cls.redundant = staticmethod(load_launch(spec)), plan, kernel, redundant
 
     @classmethod
-    def run(cls, mutant: Mutant) -> Outcome:
+    def run(cls, mutant: Mutant) -> MutantOutcome:
         return run_mutant(mutant, cls.launch, cls.plan, cls.kernel, cls.redundant)
 
 
@@ -71,7 +71,7 @@ def sample(mutants: list[Mutant], every: int, seed: int) -> list[Mutant]:
     return sorted(order[::every], key=lambda m: m.index)
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[MutantOutcome]) -> dict[str, Any]:
     counts = Counter(o.status for o in outcomes)
     judged = len(outcomes) - counts["invalid"] - counts["unreached"]
     good = counts["killed"] + counts["redundant"]
@@ -84,7 +84,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def record(outcome: Outcome) -> dict[str, Any]:
+def record(outcome: MutantOutcome) -> dict[str, Any]:
     m = outcome.mutant
     fields = {"index": m.index, "kind": m.kind, "what": m.what, "line": m.line, "ptx": m.text[:160], "source": m.source}
     fields |= {"status": outcome.status, "by": outcome.by}

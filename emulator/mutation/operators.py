@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fmha.emulator.mutation.statements import Source, Statement, moved, statement_of
+from fmha.emulator.mutation.statements import PtxSource, Statement, moved, statement_of
 from fmha.emulator.ptx import Function, Instruction
 
 Change = tuple[str, str]  # (what was done, the text that replaces the statement)
@@ -56,7 +56,7 @@ class Mutant:
 
 def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
     """Every mutant of `function`, in the order of its body."""
-    source = Source(ptx)
+    source = PtxSource(ptx)
     index = 0
     previous: Instruction | None = None
     for instruction in function.body:
@@ -76,7 +76,7 @@ def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
 
 def probe_of(ptx: str, function: Function, mutant: Mutant) -> str:
     """The module with a trap, under the same guard, in the place of the mutant's instruction: is it executed at all?"""
-    source = Source(ptx)
+    source = PtxSource(ptx)
     found = next(x for x in function.body if (x.line, x.text) == (mutant.line, mutant.text))
     span = source.span(found)
     assert span is not None

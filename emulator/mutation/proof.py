@@ -23,8 +23,8 @@ import re
 from dataclasses import replace
 
 from fmha.emulator.device import load_ptx
-from fmha.emulator.mutation.run import Launch, Outcome, Plan
-from fmha.emulator.mutation.statements import Source, statement_of
+from fmha.emulator.mutation.run import Launch, MutantOutcome, Plan
+from fmha.emulator.mutation.statements import PtxSource, statement_of
 from fmha.emulator.ptx import Function, Instruction
 
 ONE_WARP = "proven: between the barriers around it, one warp issues asynchronous work and nobody accesses memory"
@@ -79,7 +79,7 @@ def _is_named_alone(function: Function, number: int) -> bool:
 
 def trapping_others(ptx: str, steps: tuple[Instruction, ...]) -> str:
     """The module in which a step traps in every warp but the first."""
-    source = Source(ptx)
+    source = PtxSource(ptx)
     changes: list[tuple[tuple[int, int], str]] = []
     for instruction in steps:
         span = source.span(instruction)
@@ -95,11 +95,11 @@ def trapping_others(ptx: str, steps: tuple[Instruction, ...]) -> str:
         changes.append((span, " ".join(lines)))
     text = ptx
     for span, replacement in sorted(changes, reverse=True):
-        text = Source(text).replaced(span, replacement)
+        text = PtxSource(text).replaced(span, replacement)
     return text
 
 
-def check_separation(outcome: Outcome, ptx: str, function: Function, launch: Launch, plan: Plan) -> Outcome:
+def check_separation(outcome: MutantOutcome, ptx: str, function: Function, launch: Launch, plan: Plan) -> MutantOutcome:
     """A survivor that deletes or renames a barrier becomes "redundant" when one of the proofs holds."""
     m = outcome.mutant
     if outcome.status != "survived" or m.what not in ("deleted", "barrier +1"):

@@ -13,7 +13,7 @@ from fmha.emulator.ptx import Function, PtxError
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MutantTrial:
     """One run: the rules of its error findings, and whether the outputs are right."""
 
     rules: tuple[str, ...]
@@ -28,7 +28,7 @@ class Trial:
 
 
 # Runs the kernel of a module, on fresh devices of this schedule and seed.
-Launch: TypeAlias = Callable[[Module, Schedule, int], Trial]
+Launch: TypeAlias = Callable[[Module, Schedule, int], MutantTrial]
 Plan: TypeAlias = tuple[tuple[Schedule, int], ...]
 Status: TypeAlias = Literal["killed", "survived", "redundant", "unreached", "invalid"]
 
@@ -38,7 +38,7 @@ class MutationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MutantOutcome:
     """`by`: the rule or "wrong numbers" that killed; the reason of a redundant mutant; the error of an invalid one."""
 
     mutant: Mutant
@@ -61,23 +61,25 @@ def check_original(ptx: str, launch: Launch, plan: Plan) -> None:
             raise MutationError(f"the kernel itself fails under schedule {schedule}, seed {seed}: {verdict}")
 
 
-def run_mutant(mutant: Mutant, launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant]) -> Outcome:
+def run_mutant(
+    mutant: Mutant, launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant]
+) -> MutantOutcome:
     """A mutant on the redundant list is run all the same: one that is killed shows the list to be wrong."""
     try:
         module = load_ptx(mutant.ptx)
         for schedule, seed in plan:
             verdict = launch(module, schedule, seed).verdict
             if verdict is not None:
-                return Outcome(mutant, "killed", verdict, schedule, seed)
+                return MutantOutcome(mutant, "killed", verdict, schedule, seed)
     except (PtxError, LaunchError) as error:
-        return Outcome(mutant, "invalid", str(error))
+        return MutantOutcome(mutant, "invalid", str(error))
     for entry in redundant:
         if entry.matches(kernel, mutant):
-            return Outcome(mutant, "redundant", entry.reason)
-    return Outcome(mutant, "survived", "")
+            return MutantOutcome(mutant, "redundant", entry.reason)
+    return MutantOutcome(mutant, "survived", "")
 
 
-def check_reached(outcome: Outcome, ptx: str, function: Function, launch: Launch) -> Outcome:
+def check_reached(outcome: MutantOutcome, ptx: str, function: Function, launch: Launch) -> MutantOutcome:
     """A survivor whose instruction the launch never executes says nothing of the machine: it is "unreached"."""
     if outcome.status != "survived":
         return outcome
@@ -87,6 +89,6 @@ def check_reached(outcome: Outcome, ptx: str, function: Function, launch: Launch
 
 def run_mutants(
     mutants: Iterable[Mutant], launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant] = ()
-) -> Iterator[Outcome]:
+) -> Iterator[MutantOutcome]:
     for mutant in mutants:
         yield run_mutant(mutant, launch, plan, kernel, redundant)

@@ -68,7 +68,7 @@ def moved(address: str, nbytes: int) -> str:
     return f"{address[:-1].rstrip()}+{nbytes}]"
 
 
-class Source:
+class PtxSource:
     """PTX text in which statements are replaced without moving any line."""
 
     def __init__(self, text: str) -> None:

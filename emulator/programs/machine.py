@@ -19,7 +19,7 @@ from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.names import brief
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
-from fmha.emulator.programs.gpus import GPUS, Gpu
+from fmha.emulator.programs.gpus import GPUS, EmulatedGpu
 from fmha.emulator.programs.images import units_for
 from fmha.emulator.programs.statuses import (
     CLUSTER_SIZE,
@@ -148,7 +148,7 @@ class Machine:
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     @property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> EmulatedGpu:
         return GPUS[self.options.arch]
 
     @property

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from fmha.harness.attention.arguments import Sparse, refuse_lost_gradient, refuse_lost_tangent
 from fmha.harness.attention.operator import called
 from fmha.harness.attention.options import Window
-from fmha.harness.attention.plans import AttentionPlan, Options, Place, kept_plan, new_plan
+from fmha.harness.attention.plans import AttentionPlan, CallOptions, Place, kept_plan, new_plan
 from fmha.harness.attention.result import AttentionResult, merge
 from fmha.harness.attention.tensors import lack_memory, listed
 from fmha.harness.judge.configuration import PathChoice, Statistics
@@ -118,7 +118,7 @@ def plan(
 ) -> AttentionPlan:
     """What `attention` makes of these arguments, for calls with tensors of the same shapes. Raises what it raises."""
     tensors = listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
-    options = Options(
+    options = CallOptions(
         scale, causal, window, softcap, max_seqlen_q, max_seqlen_k, normalise, output_dtype, statistics, splits, p_path,
         device,
     )  # fmt: skip

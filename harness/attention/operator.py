@@ -9,7 +9,7 @@ import torch
 
 from fmha.harness.attention.arguments import Sparse, refuse_lost_gradient
 from fmha.harness.attention.options import window_of
-from fmha.harness.attention.plans import Options, kept_plan
+from fmha.harness.attention.plans import CallOptions, kept_plan
 from fmha.harness.attention.result import AttentionResult, same_statistics
 from fmha.harness.attention.tensors import Tensors
 from fmha.harness.judge.configuration import STORED, Statistics
@@ -19,7 +19,7 @@ def called(
     tensors: Tensors, options: tuple[Any, ...], sparse: Sparse | None, out: AttentionResult | None
 ) -> AttentionResult:
     """`attention` of tensors and Options by way of the operator."""
-    given = Options(*options)
+    given = CallOptions(*options)
     given.check(tensors[0], sparse)
     operands = (
         given.scale, *window_of(given.causal, given.window), given.max_seqlen_q, given.max_seqlen_k, given.normalise,

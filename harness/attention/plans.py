@@ -37,7 +37,7 @@ _plans: dict[Any, AttentionPlan | SizedPlan] = {}
 _evicting = threading.Lock()  # threads that find the oldest plan must not find the same one
 
 
-class Options(NamedTuple):
+class CallOptions(NamedTuple):
     """What a call is given beside tensors, as it is given: not checked."""
 
     scale: float | None
@@ -83,7 +83,7 @@ def kept_plan(
             return None, None
         known = None if key is None else sized.planned(options, form, q)
         if known is None:
-            known = new_plan(tensors, Options(*options), sparse)
+            known = new_plan(tensors, CallOptions(*options), sparse)
         if key is not None:
             _keep(key, known)
     return known, addresses
@@ -97,7 +97,7 @@ def _keep(key: Hashable, known: AttentionPlan | SizedPlan) -> None:
         _plans[key] = known
 
 
-def new_plan(tensors: Tensors, options: Options, sparse: Sparse | None) -> AttentionPlan:
+def new_plan(tensors: Tensors, options: CallOptions, sparse: Sparse | None) -> AttentionPlan:
     """Of tensors that have memory."""
     given: dict[str, Any] = dict(zip(NAMES, tensors, strict=True))
     options.check(given["q"], sparse)
@@ -202,7 +202,7 @@ class AttentionPlan:
             return out
         return AttentionResult(o, statistics, self.call.normalise, findings)
 
-    def teach(self, options: Options) -> None:
+    def teach(self, options: CallOptions) -> None:
         """What other sizes need as well, for calls that have them."""
         if self._prepared is not None:
             sized.learn(options, self._where, self.variant, self.call, self._prepared.functions)

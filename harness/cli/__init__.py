@@ -23,7 +23,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(slots=True)
-class Session:
+class CommandSession:
     """What parsing the command line leaves behind: the command to execute, and whether tracebacks are wanted."""
 
     debug: bool = False
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    session = Session(debug=os.environ.get("FMHA_DEBUG", "") not in ("", "0"))
+    session = CommandSession(debug=os.environ.get("FMHA_DEBUG", "") not in ("", "0"))
     for stop in _STOPS:
         if signal.getsignal(stop) is not signal.SIG_IGN:  # nohup means it
             signal.signal(stop, _stop)
@@ -66,7 +66,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
     return ExitCode.INFRASTRUCTURE
 
 
-def _parse(arguments: Sequence[str], session: Session) -> int:
+def _parse(arguments: Sequence[str], session: CommandSession) -> int:
     from fmha.harness.hosts import early  # here, so that an interrupt in the slow imports has its answer too
 
     early.begin(arguments, Path.cwd())

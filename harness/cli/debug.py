@@ -78,7 +78,7 @@ def command(
 
 
 def _debug(named: Callable[[], AbstractContextManager[Subject]], script: Path | None, json: bool) -> ExitCode:
-    from fmha.emulator.debug.session import Session
+    from fmha.emulator.debug.session import DebugSession
     from fmha.emulator.debug.terminal import Terminal
     from fmha.harness.scripted.streams import own_stdout
 
@@ -98,7 +98,7 @@ def _debug(named: Callable[[], AbstractContextManager[Subject]], script: Path | 
             front = Terminal(_script(script, asked), say)
         else:
             front = Terminal(_script(script, lambda line: show(f"(fmha) {line}")), show)
-        Session(chosen.launches, front).debug()
+        DebugSession(chosen.launches, front).debug()
     if json:
         print_json("debug", 1, {"kernel": chosen.name, "answers": said})
     return ExitCode.PASS

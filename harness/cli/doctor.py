@@ -19,8 +19,8 @@ from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, FmhaError, UserError
-from fmha.harness.stages.administration import Finding, examine, examine_here
-from fmha.harness.stages.places import Place, find_checkout
+from fmha.harness.stages.administration import DoctorLine, examine, examine_here
+from fmha.harness.stages.places import RunPlace, find_checkout
 from fmha.harness.text import printable
 
 if TYPE_CHECKING:
@@ -56,19 +56,19 @@ def _run(host: str | None, run: bool, json: bool) -> ExitCode:
     return _told(examine_here(), json)
 
 
-def examined(place: Place, json: bool, run: bool = False) -> ExitCode:
+def examined(place: RunPlace, json: bool, run: bool = False) -> ExitCode:
     """Looks at a host elsewhere and says what is missing there."""
     findings = examine(place)
     red = any(finding.good is False for finding in findings)
     if run:
         what = "not tried, for what is red above"
-        findings.append(Finding("verdict", None, what) if red else _verdict(place))
+        findings.append(DoctorLine("verdict", None, what) if red else _verdict(place))
     elif not red:
-        findings.append(Finding("verdict", None, f"not tried; fmha doctor --host {place.host.name} --run does"))
+        findings.append(DoctorLine("verdict", None, f"not tried; fmha doctor --host {place.host.name} --run does"))
     return _told(findings, json)
 
 
-def _verdict(place: Place) -> Finding:
+def _verdict(place: RunPlace) -> DoctorLine:
     """One configuration, from the commit to its numbers."""
     from fmha.harness.stages.pipeline import Request, execute  # here: who only looks need not wait for what runs
 
@@ -79,15 +79,17 @@ def _verdict(place: Place) -> Finding:
             request = Request(place.root, place.host.name, cases=(name,), results=Path(folder))
             code = execute(request, progress, lambda record, path: records.append(record))
     except FmhaError as error:
-        return Finding("verdict", False, str(error), error.next_step)
+        return DoctorLine("verdict", False, str(error), error.next_step)
     (record,) = records
     spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in record.durations.items() if seconds >= 0.1)
     seen = f"{name}: {record.verdict.word} in {time.monotonic() - since:.1f} s ({spent})"
     reasons = [reason for item in record.configurations for reason in item.reasons]
-    return Finding("verdict", code is ExitCode.PASS, "; ".join([seen, *reasons[:1]]), "fmha ps and fmha logs tell more")
+    return DoctorLine(
+        "verdict", code is ExitCode.PASS, "; ".join([seen, *reasons[:1]]), "fmha ps and fmha logs tell more"
+    )
 
 
-def _told(findings: list[Finding], json: bool) -> ExitCode:
+def _told(findings: list[DoctorLine], json: bool) -> ExitCode:
     if json:
         print_json("doctor", 1, {"findings": [asdict(finding) for finding in findings]})
     else:
@@ -95,7 +97,7 @@ def _told(findings: list[Finding], json: bool) -> ExitCode:
     return ExitCode.INFRASTRUCTURE if any(finding.good is False for finding in findings) else ExitCode.PASS
 
 
-def _show(findings: list[Finding]) -> None:
+def _show(findings: list[DoctorLine]) -> None:
     console = Console(file=sys.stdout)
     width = max(len(finding.name) for finding in findings)
     for finding in findings:

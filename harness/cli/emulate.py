@@ -127,7 +127,7 @@ def command(
         for option, chosen in {"--schedule": schedule, "--timing": timing, "--json": as_json}.items():
             if chosen:
                 raise typer.BadParameter(f"{option} is of one run, and there are to be several")
-    options = Options(arch or "sm_100a", schedule or "realistic", seed or 0, profile or "lenient", schedules, search)
+    options = RunOptions(arch or "sm_100a", schedule or "realistic", seed or 0, profile or "lenient", schedules, search)
     if script:
         context.obj.action = partial(_run_script, words, options, timing, as_json)
     elif program:
@@ -166,7 +166,7 @@ def _run_configuration(name: str, launch: str | None, schedule: str | None, as_j
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """How the launches of a program or a script are run: once, or under several schedules until one fails."""
 
     arch: str
@@ -181,7 +181,7 @@ class Options:
         return self.arch, self.schedule, self.profile, self.seed
 
 
-def _explored(words: Sequence[str], options: Options) -> tuple[ExitCode, str]:
+def _explored(words: Sequence[str], options: RunOptions) -> tuple[ExitCode, str]:
     """The same command under other schedules, once it has passed under one; how it ended, and what was tried."""
     from fmha.harness.scripted import again
 
@@ -198,7 +198,7 @@ def _explored(words: Sequence[str], options: Options) -> tuple[ExitCode, str]:
     return ExitCode.PASS, f"{tried} schedules"
 
 
-def _tried(options: Options, schedules: str) -> str:
+def _tried(options: RunOptions, schedules: str) -> str:
     """What a verdict without a hazard rests on, and what would look further."""
     further = [*(["--profile strict"] if options.profile == "lenient" else [])]
     further += [] if options.schedules or options.search else ["--search 30"]
@@ -216,7 +216,7 @@ def _keeping(timing: str | None) -> Keeping | None:
     return next((word for word in known if word == timing), None)
 
 
-def _run_script(words: Sequence[str], options: Options, timing: str | None, as_json: bool) -> int:
+def _run_script(words: Sequence[str], options: RunOptions, timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
     from fmha.harness.scripted.run import run_script
@@ -256,7 +256,7 @@ def _run_script(words: Sequence[str], options: Options, timing: str | None, as_j
     return _concluded(words, options, clean if passed else "FAIL", counts, code, len(machine.launches))
 
 
-def _concluded(words: Sequence[str], options: Options, verdict: str, counts: str, code: int, launches: int) -> int:
+def _concluded(words: Sequence[str], options: RunOptions, verdict: str, counts: str, code: int, launches: int) -> int:
     """The last line, after what other schedules show where one has shown nothing."""
     if verdict != "NO HAZARD":
         print(f"{verdict}: {counts}")
@@ -274,7 +274,7 @@ def _concluded(words: Sequence[str], options: Options, verdict: str, counts: str
     return ExitCode.PASS
 
 
-def _run_program(words: Sequence[str], options: Options, timing: str | None, as_json: bool) -> int:
+def _run_program(words: Sequence[str], options: RunOptions, timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
 

@@ -22,7 +22,7 @@ from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence.views import history_fields
 from fmha.harness.judge.metrics import METRICS
-from fmha.harness.trends.ancestry import Commit, ordered
+from fmha.harness.trends.ancestry import ListedCommit, ordered
 from fmha.harness.trends.series import Series, one_series
 from fmha.harness.trends.site import sure
 
@@ -119,7 +119,7 @@ def _series(name: str, rows: Sequence[NumbersRow], places: Mapping[str, int]) ->
             yield one_series(name, name_of_metric, host, medians, ALARMS / len(values))
 
 
-def _steps(found: Sequence[Series], commits: Sequence[Commit]) -> list[dict[str, object]]:
+def _steps(found: Sequence[Series], commits: Sequence[ListedCommit]) -> list[dict[str, object]]:
     return [
         {
             "metric": series.figure,
@@ -134,7 +134,7 @@ def _steps(found: Sequence[Series], commits: Sequence[Commit]) -> list[dict[str,
     ]
 
 
-def _drawn(series: Series, commits: Sequence[Commit]) -> Iterator[str]:
+def _drawn(series: Series, commits: Sequence[ListedCommit]) -> Iterator[str]:
     """A line of bars, marks under them, and a line a step; errors on a logarithmic scale."""
     count = len(series.values)
     width = min(count, WIDEST)
@@ -165,7 +165,7 @@ def _drawn(series: Series, commits: Sequence[Commit]) -> Iterator[str]:
         yield f"  {sign} {commit.sha[:12]} {words}: {commit.subject or 'not in this clone'}"
 
 
-def _cells(row: NumbersRow, commit: Commit) -> tuple[str, ...]:
+def _cells(row: NumbersRow, commit: ListedCommit) -> tuple[str, ...]:
     run, metrics = row.run, row.metrics
     cosine = metrics["cosine"]
     numbers = ["-" if value is None else f"{value:.1e}" for value in list(metrics.values())[1:4]]

@@ -14,7 +14,7 @@ from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.extras import install
-from fmha.harness.stages.init import ARCHS, EXAMPLES, WORKFLOWS, Choice, initialise
+from fmha.harness.stages.init import ARCHS, EXAMPLES, WORKFLOWS, InitChoice, initialise
 from fmha.harness.stages.installed import PAGE, place
 from fmha.harness.stages.preflight import git_root
 
@@ -44,8 +44,8 @@ def command(
 
 def _run(example: str | None, arch: str | None, ci: str | None, ask: bool, json: bool) -> ExitCode:
     root = git_root(Path.cwd())
-    default = Choice()
-    choice = Choice(
+    default = InitChoice()
+    choice = InitChoice(
         _chosen("example", example, EXAMPLES, default.example, ask),
         _chosen("arch", arch, ARCHS, default.arch, ask),
         _chosen("ci", ci, WORKFLOWS, default.ci, ask),

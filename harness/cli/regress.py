@@ -22,7 +22,7 @@ from fmha.harness.cli.screen import Console
 from fmha.harness.errors import CommitError, ExitCode, UserError
 from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
-from fmha.harness.evidence.regress import Verdict
+from fmha.harness.evidence.regress import BaselineVerdict
 from fmha.harness.evidence.story import grouped, lines, sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
 from fmha.harness.judge.comparison.comparison import Comparison, Kind
@@ -199,7 +199,7 @@ def _nothing_run(error: CommitError, allowed: frozenset[Kind]) -> dict[str, obje
     } | told_fields(grouped(found.regressions, {}), 0)
 
 
-def _fields(verdict: Verdict) -> dict[str, object]:
+def _fields(verdict: BaselineVerdict) -> dict[str, object]:
     return {
         "exit_code": verdict.exit_code,
         "words": str(verdict),

@@ -23,7 +23,7 @@ from fmha.harness.stages.preflight import git_facts, project_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.call_time import Order
-    from fmha.harness.see.modelled import Row
+    from fmha.harness.see.modelled import ModelledRow
     from fmha.harness.see.picture import Point
 
 HELP = f"""Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
@@ -147,13 +147,13 @@ def _run(
 
 def _rows(
     words: _Words, names: list[tuple[str, ...]], gpu: str | None, times: Mapping[str, float], order: Order, free: bool
-) -> list[Row]:
+) -> list[ModelledRow]:
     """In the order of the names. Kernels of ours are built all at once, and the rest by itself."""
     from fmha.harness.see import modelled
     from fmha.harness.see.configurations import is_ours
     from fmha.harness.see.named import named
 
-    rows: dict[tuple[str, ...], Row] = {}
+    rows: dict[tuple[str, ...], ModelledRow] = {}
     listings: dict[str, None] = {}
     ours = [parse_id(name[0]) for name in names if len(name) == 1 and not words.command and is_ours(name[0])]
     say = partial(print, file=sys.stderr)
@@ -184,7 +184,7 @@ def _clean_commit() -> str:
     return git.commit
 
 
-def table(rows: list[Row]) -> list[str]:
+def table(rows: list[ModelledRow]) -> list[str]:
     """A line a configuration."""
     from fmha.harness.see.subject import MOST_TOLD
 
@@ -214,13 +214,13 @@ def table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def _roofs(row: Row) -> tuple[float, float]:
+def _roofs(row: ModelledRow) -> tuple[float, float]:
     """TB/s of memory and TFLOP/s of the tensor core, as the floors have them."""
     assert row.flop is not None
     return row.bytes / row.memory_floor_us * 1e-6, row.flop / row.product_floor_us * 1e-6
 
 
-def _point(row: Row) -> Point:
+def _point(row: ModelledRow) -> Point:
     from fmha.harness.see.picture import Point
 
     assert row.flop is not None
@@ -228,5 +228,5 @@ def _point(row: Row) -> Point:
     return Point(row.name, row.flop / row.bytes, row.flop / row.modelled_us * 1e-6, measured)
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: ModelledRow) -> dict[str, Any]:
     return {**dataclasses.asdict(row), "configuration": row.name}

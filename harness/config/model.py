@@ -18,7 +18,7 @@ T = TypeVar("T")
 ALL = "all"  # every suite, where suites are named
 
 
-class Space(Protocol):
+class DrawnSpace(Protocol):
     """What configurations are drawn from."""
 
     def draw(self, seed: int, count: int) -> Sequence[Cell]:
@@ -29,7 +29,7 @@ class Space(Protocol):
 class RandomSuite:
     """Configurations drawn from a run's seed."""
 
-    space: Space
+    space: DrawnSpace
     cases: int
 
 

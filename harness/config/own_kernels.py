@@ -26,7 +26,7 @@ from fmha.harness.config.document import (
 from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
 from fmha.harness.config.model import Guard, Later, LaterGuard, Matrix, RandomSuite
 from fmha.harness.config.ours import guard_of, ours_of
-from fmha.harness.config.own_random import Drawn, NothingLeftError, fault, smaller
+from fmha.harness.config.own_random import DrawnValues, NothingLeftError, fault, smaller
 from fmha.harness.config.peers import peers_of
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
@@ -337,7 +337,7 @@ def _random(kernel: OwnKernel, said: Mapping[str, Any], document: Document, at: 
         raise ConfigError([document.problem((*at, "cases"), f"must be from 1 to {MOST_CONFIGURATIONS}")])
     if problem := fault(bounds, kernel.fields):
         raise ConfigError([document.problem((*at, problem[0]), problem[1])])
-    space = Drawn(kernel.name, tuple((key, tuple(values)) for key, values in bounds.items()), kernel.adapter)
+    space = DrawnValues(kernel.name, tuple((key, tuple(values)) for key, values in bounds.items()), kernel.adapter)
     try:
         space.draw(0, cases)
     except NothingLeftError as error:

@@ -23,7 +23,7 @@ class NothingLeftError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnValues:
     """What a suite draws from: of a number the least and the most, of a choice those that are drawn. Fields that
     `values` leaves out have their defaults."""
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
 from fmha.emulator.device import MMA_SUMS, Around, Schedule
-from fmha.emulator.search import Trial, search
+from fmha.emulator.search import SearchTrial, search
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.config.validation import validated
 from fmha.harness.cpp_names import UnknownNameError, readable, symbol_of
@@ -102,7 +102,7 @@ def emulate(
     if seconds is not None:
         runs: list[tuple[Schedule, int, emulator.Report]] = []
 
-        def attempt(trial: Trial) -> emulator.Report:
+        def attempt(trial: SearchTrial) -> emulator.Report:
             kept = len(comparisons)
             report = run("pct", trial.seed, launch.model_copy(update={"depth": trial.depth, "steps": trial.steps}))
             if not runs or not report.ok:

@@ -16,7 +16,7 @@ from fmha.harness.evidence.story import sentence
 from fmha.harness.judge.status import Status
 
 if TYPE_CHECKING:
-    from fmha.harness.evidence.regress import Verdict
+    from fmha.harness.evidence.regress import BaselineVerdict
 
 MARK = "<!-- fmha regress -->"  # by which a later comment finds the one that it replaces
 MOST_ROWS = 20
@@ -24,13 +24,13 @@ MOST_LINES = 40
 MOST_BYTES = 60_000  # GitHub takes 65,536 characters
 
 
-def write(path: Path, verdict: Verdict) -> None:
+def write(path: Path, verdict: BaselineVerdict) -> None:
     """Write the file, whole or not at all. Raises InfrastructureError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     archive.replace(cut("\n".join(_lines(verdict)).encode("utf-8", "replace") + b"\n", MOST_BYTES), path)
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
+def _lines(verdict: BaselineVerdict) -> Iterator[str]:
     new = verdict.new
     yield MARK
     yield f"## {markdown(str(verdict))}"
@@ -64,6 +64,6 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield from (f"- {markdown(note)}" for note in verdict.notes)
 
 
-def _counts(verdict: Verdict) -> str:
+def _counts(verdict: BaselineVerdict) -> str:
     counts = Counter(item.status for item in verdict.new.configurations)
     return ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])

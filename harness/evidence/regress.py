@@ -28,7 +28,7 @@ NOTHING = "REGRESSED: nothing of this commit can be run"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BaselineVerdict:
     """A run beside its baseline. `allowed` kinds are reported and do not count."""
 
     base: RunRecord
@@ -83,7 +83,7 @@ def regress(
     allowed: Collection[Kind],
     observer: Observer,
     show: Callable[[RunRecord, Path | None], None],
-) -> Verdict:
+) -> BaselineVerdict:
     """Run what the baseline ran, or the part of it that filters name, and compare.
 
     `named` is a baseline; None takes that of the host's kind, the one of the request's suite if it has one. Suite, seed
@@ -110,7 +110,7 @@ def _regress(
     allowed: Collection[Kind],
     observer: Observer,
     show: Callable[[RunRecord, Path | None], None],
-) -> Verdict:
+) -> BaselineVerdict:
     if commit_facts(request.directory).installed is not None:
         what = "nothing to compare with: a baseline is an accepted run of a commit, and here there is none"
         raise UserError(what, where=str(request.directory), next_step="run fmha in a checkout")
@@ -122,7 +122,7 @@ def _regress(
     base = _before(request, named, judge, results)
     if base:
         request = _completed(request, base, root)
-    found: list[Verdict | UserError] = []
+    found: list[BaselineVerdict | UserError] = []
 
     def held(record: RunRecord) -> RunRecord:
         """The record says what came of the comparison, so that whoever sees the run later is told."""
@@ -136,7 +136,7 @@ def _regress(
         return record
 
     def keep(record: RunRecord, path: Path | None) -> None:
-        if isinstance(verdict := found[0], Verdict):
+        if isinstance(verdict := found[0], BaselineVerdict):
             found[0] = dataclasses.replace(verdict, path=path)
         show(record, path)
 
@@ -148,12 +148,12 @@ def _regress(
 
 def _held(
     new: RunRecord, base: RunRecord | None, named: str | None, request: Request, results: Path, allowed: frozenset[Kind]
-) -> Verdict:
+) -> BaselineVerdict:
     if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
         base = baseline.load(baseline.name_of(new), results)
     comparison = _with_judge(compare(base, new, asked(base, new)), new)
     signed = signature.check(baseline.path_of(named or baseline.name_of(new), results))
-    return Verdict(base, new, None, comparison, allowed, (signed.note, *_untimed(new, request)))
+    return BaselineVerdict(base, new, None, comparison, allowed, (signed.note, *_untimed(new, request)))
 
 
 def _with_judge(comparison: Comparison, new: RunRecord) -> Comparison:

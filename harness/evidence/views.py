@@ -12,7 +12,7 @@ from fmha.harness.archive.index import NumbersRow, RunRow
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.judge.comparison.comparison import Comparison, same_inputs
 from fmha.harness.judge.comparison.noise import values_of
-from fmha.harness.judge.comparison.speed import Verdict
+from fmha.harness.judge.comparison.speed import SpeedVerdict
 from fmha.harness.judge.metrics import METRICS
 
 
@@ -111,9 +111,9 @@ def speed_lines(comparison: Comparison) -> Iterator[str]:
     if not comparison.speeds:
         return
     counts = Counter(judged.verdict for judged in comparison.speeds.values())
-    yield "speed: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    yield "speed: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in SpeedVerdict if counts[verdict])
     for name, judged in comparison.speeds.items():
-        if judged.verdict is not Verdict.SAME:
+        if judged.verdict is not SpeedVerdict.SAME:
             yield f"speed {name}: {judged}"
 
 

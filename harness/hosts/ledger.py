@@ -15,7 +15,7 @@ from fmha.harness.hosts.base import Order
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """Where a run is. What was asked is empty for runs of versions that kept the host alone.
 
     `judge` is the commit that was asked to judge, empty for the run's own, None where a version did not keep it.
@@ -43,13 +43,19 @@ def note(root: Path, run: str, host: str, order: Order, judge: str | None) -> No
         (folder / run).write_text(json.dumps(words), encoding="utf-8")
 
 
-def entry(root: Path, run: str) -> Entry | None:
+def entry(root: Path, run: str) -> LedgerEntry | None:
     """Of a run that was started from this checkout."""
     if "/" in run or run.startswith("."):
         return None
     try:
         text = account.no_link(account.in_checkout(root, "remote") / run).read_text(encoding="utf-8")
-        return Entry(**json.loads(text)) if text.startswith("{") else Entry(text) if text.isprintable() else None
+        return (
+            LedgerEntry(**json.loads(text))
+            if text.startswith("{")
+            else LedgerEntry(text)
+            if text.isprintable()
+            else None
+        )
     except (OSError, ValueError, TypeError):
         return None
 

@@ -127,7 +127,7 @@ class RemoteHost:
             self._judge = installed.committed(self._root, self._settings.device)
         for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
-        source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings, tell)
+        source = sync.publish(self._root, sync.JudgedCommit(order.sha, order.branch), self._settings, tell)
         self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order, self._judge)
@@ -383,7 +383,7 @@ def _isolation(settings: RemoteSettings) -> str:
 def job_of(
     run: str,
     order: Order,
-    source: sync.Source,
+    source: sync.CommitSource,
     settings: RemoteSettings,
     host: str,
     judge: str | None = None,

@@ -32,7 +32,7 @@ _USER = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class JudgedCommit:
     """The commit that a run judges. `branch` is None on a detached HEAD and for a snapshot."""
 
     sha: str
@@ -40,7 +40,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CommitSource:
     """How the host gets a commit: `url` and `ref` to fetch, empty when the client sends it; `direct` if it may."""
 
     url: str
@@ -159,7 +159,7 @@ def _listed(root: Path, sha: str) -> list[bytes]:
         raise UserError(error.what, where=f"commit {sha[:12]}", next_step=error.next_step) from error
 
 
-def publish(root: Path, commit: Commit, settings: RemoteSettings, tell: Tell) -> Source:
+def publish(root: Path, commit: JudgedCommit, settings: RemoteSettings, tell: Tell) -> CommitSource:
     """Says how the host gets the commit; with `sync: remote` it is pushed to the shared remote if it is not there yet.
 
     `auto` pushes nothing: the host fetches what has been pushed already, from a remote that it may be told of, and is
@@ -192,10 +192,10 @@ def publish(root: Path, commit: Commit, settings: RemoteSettings, tell: Tell) ->
         _push(root, settings.remote, commit.sha, ref, tell)
     if not settings.fetch_url and os.path.exists(url):
         url = os.path.abspath(os.path.join(root, url))
-    return Source(url, ref, auto and not _shallow(root))
+    return CommitSource(url, ref, auto and not _shallow(root))
 
 
-def _pushed(root: Path, remote: str, commit: Commit) -> str | None:
+def _pushed(root: Path, remote: str, commit: JudgedCommit) -> str | None:
     """A branch of the remote that has the commit, as far as is known here; its own one if that has."""
     ours = f"refs/remotes/{remote}/"
     listed = _git(root, "for-each-ref", "--contains", commit.sha, "--format=%(refname)", ours).splitlines()
@@ -253,12 +253,12 @@ class Pack:
             self._file = None
 
 
-def _direct(root: Path) -> Source:
+def _direct(root: Path) -> CommitSource:
     if _shallow(root):
         raise UserError(
             "a shallow clone cannot send a commit", next_step="git fetch --unshallow, or push it and set sync: remote"
         )
-    return Source("", "", True)
+    return CommitSource("", "", True)
 
 
 def _shallow(root: Path) -> bool:

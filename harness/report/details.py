@@ -34,7 +34,7 @@ class Hazard:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     name: str
     change: Change
     limit: str
@@ -49,7 +49,7 @@ class Detail:
     words: str
     look: Look
     inputs: str
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     reasons: tuple[str, ...]
     hazards: tuple[Hazard, ...]
     command: str
@@ -88,7 +88,9 @@ def _detail(
 ) -> Detail:
     moved = {name: change for name, change in figures.items() if change.look is not Look.SAME}
     ordered = sorted(moved.items(), key=lambda part: part[1].rank)
-    rows = tuple(Row(_NAMES.get(name, name_of(name)), change, _limit(name, item, limit)) for name, change in ordered)
+    rows = tuple(
+        ReportRow(_NAMES.get(name, name_of(name)), change, _limit(name, item, limit)) for name, change in ordered
+    )
     words = ", ".join(f"{row.name} {row.change.text}" for row in rows if row.change.bad)
     selection = record.selection
     variant = item.variant or "none"

@@ -11,26 +11,42 @@ from typing import Any, Final, TypeVar, overload
 
 from fmha.emulator.device import PROFILES, SCHEDULES, Profile, Schedule
 from fmha.harness.errors import UserError
-from fmha.harness.scripted.machine import ARCHS, Launched, LaunchRefusedError, Machine, Options, Told
+from fmha.harness.scripted.machine import (
+    ARCHS,
+    LaunchRefusedError,
+    ScriptFinding,
+    ScriptLaunch,
+    ScriptMachine,
+    ScriptOptions,
+)
 
-__all__ = ["HazardError", "LaunchRefusedError", "Launched", "Machine", "Told", "checked", "emulated", "running"]
+__all__ = [
+    "HazardError",
+    "LaunchRefusedError",
+    "ScriptFinding",
+    "ScriptLaunch",
+    "ScriptMachine",
+    "checked",
+    "emulated",
+    "running",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_TOLD: Final = 8  # hazards in an error's text
-_RUNNING: list[Machine] = []
+_RUNNING: list[ScriptMachine] = []
 
 
 class HazardError(AssertionError):
     """Kernels that were launched have hazards; `hazards` has them all."""
 
-    def __init__(self, hazards: list[Told]) -> None:
+    def __init__(self, hazards: list[ScriptFinding]) -> None:
         self.hazards = tuple(hazards)
         rest = len(hazards) - MOST_TOLD
         more = [f"and {rest} more"] if rest > 0 else []
         super().__init__("\n".join([f"{len(hazards)} hazards", *map(str, hazards[:MOST_TOLD]), *more]))
 
 
-def checked(arch: str, schedule: str, profile: str, seed: int = 0, threads: int = 1) -> Options:
+def checked(arch: str, schedule: str, profile: str, seed: int = 0, threads: int = 1) -> ScriptOptions:
     """UserError for a word that the machine does not know."""
     for name, given, known in (
         ("arch", arch, tuple(ARCHS)),
@@ -41,19 +57,19 @@ def checked(arch: str, schedule: str, profile: str, seed: int = 0, threads: int 
             raise UserError(f"--{name}: {given!r} is not one of {', '.join(known)}")
     timing: Schedule = next(word for word in SCHEDULES if word == schedule)
     rules: Profile = next(word for word in PROFILES if word == profile)
-    return Options(arch, timing, seed, rules, threads)
+    return ScriptOptions(arch, timing, seed, rules, threads)
 
 
-def say(told: Told) -> None:
+def say(told: ScriptFinding) -> None:
     """A finding, on standard error as soon as it is there."""
     remedy = told.finding.remedy
     print(f"{told}\n  what to do: {remedy}" if remedy else told, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def running(options: Options, tell: Callable[[Told], None] = say) -> Iterator[Machine]:
+def running(options: ScriptOptions, tell: Callable[[ScriptFinding], None] = say) -> Iterator[ScriptMachine]:
     """The machine on which kernels run that are launched within. Hazards are told and kept; nothing is raised."""
-    machine = Machine(options)
+    machine = ScriptMachine(options)
     _RUNNING.append(machine)
     try:
         with contextlib.ExitStack() as stack:
@@ -73,11 +89,11 @@ def running(options: Options, tell: Callable[[Told], None] = say) -> Iterator[Ma
 
 
 class _Emulated(contextlib.ContextDecorator):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ScriptOptions) -> None:
         self._options = options
         self._stack: list[contextlib.ExitStack] = []
 
-    def __enter__(self) -> Machine:
+    def __enter__(self) -> ScriptMachine:
         stack = contextlib.ExitStack()
         machine = stack.enter_context(_strict(self._options))
         self._stack.append(stack)
@@ -88,7 +104,7 @@ class _Emulated(contextlib.ContextDecorator):
 
 
 @contextlib.contextmanager
-def _strict(options: Options) -> Iterator[Machine]:
+def _strict(options: ScriptOptions) -> Iterator[ScriptMachine]:
     with running(options, lambda told: None) as machine:
         yield machine
     if machine.hazards:

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fmha.harness.scripted.machine import Machine, Memory, Recording, Told
+from fmha.harness.scripted.machine import HostMemory, Recording, ScriptFinding, ScriptMachine
 
 NOT_WITHIN: Final = "operation not permitted when stream is capturing"
 _ALLOCATIONS: Final = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # compute nothing
@@ -24,7 +24,7 @@ _POISON: Final = 0xFF  # in every byte; NaN in all floating-point types
 
 
 @contextlib.contextmanager
-def replaced(machine: Callable[[], Machine], tell: Callable[[Told], None]) -> Iterator[None]:
+def replaced(machine: Callable[[], ScriptMachine], tell: Callable[[ScriptFinding], None]) -> Iterator[None]:
     """torch.cuda's graphs are those of this module; what launches find when a graph is replayed is told."""
 
     class CUDAGraph(_Graph):
@@ -48,13 +48,13 @@ def replaced(machine: Callable[[], Machine], tell: Callable[[Told], None]) -> It
         yield
 
 
-def read_by_host(machine: Machine, tensor: torch.Tensor) -> None:
+def read_by_host(machine: ScriptMachine, tensor: torch.Tensor) -> None:
     """RuntimeError, as from CUDA, within a capture that computes the tensor: its values are not there yet."""
     if machine.recording is not None:
         _read_by_host(machine.recording, tensor)
 
 
-def wait_for_all(machine: Machine) -> None:
+def wait_for_all(machine: ScriptMachine) -> None:
     """All is done when it returns; within a capture RuntimeError, as from CUDA."""
     if machine.recording is not None:
         _fail(machine.recording, "the host waits")
@@ -73,7 +73,7 @@ def _fail(recording: Recording, why: str) -> NoReturn:
 class _Graph:
     """In the place of torch.cuda.CUDAGraph, whose methods have these names."""
 
-    def __init__(self, machine: Callable[[], Machine], tell: Callable[[Told], None]) -> None:
+    def __init__(self, machine: Callable[[], ScriptMachine], tell: Callable[[ScriptFinding], None]) -> None:
         self._machine = machine
         self._tell = tell
         self._capture: _Capture | None = None
@@ -117,7 +117,7 @@ class _Graph:
 class _Capture:
     """What is recorded from here to `end`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ScriptMachine) -> None:
         self._machine = machine
         self._random = torch.get_rng_state()
         self._recording = machine.recording = Recording()
@@ -175,7 +175,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is skipped by 
         return result
 
 
-def _do_again(func: Any, given: Any, outputs: list[torch.Tensor | None]) -> list[Told]:
+def _do_again(func: Any, given: Any, outputs: list[torch.Tensor | None]) -> list[ScriptFinding]:
     args, kwargs = given
     results = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
     for output, result in zip(outputs, results, strict=True):
@@ -195,6 +195,6 @@ def _address(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def _memory(tensor: torch.Tensor) -> Memory:
+def _memory(tensor: torch.Tensor) -> HostMemory:
     storage = tensor.untyped_storage()
-    return Memory("", storage.data_ptr(), storage.nbytes(), storage)
+    return HostMemory("", storage.data_ptr(), storage.nbytes(), storage)

@@ -31,7 +31,7 @@ class LaunchRefusedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScriptOptions:
     """What the kernels are compiled for, and how the machine runs them."""
 
     arch: str = "sm_100a"
@@ -46,7 +46,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HostMemory:
     """Bytes of this process that a kernel may be handed the address of."""
 
     name: str
@@ -86,7 +86,7 @@ Argument = Pointer | Map | Scratch | bytes | int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GridShape:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
@@ -95,7 +95,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class ScriptLaunch:
     kernel: str
     line: str  # of the Python code: "file:line"
     grid: tuple[int, int, int]
@@ -103,7 +103,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ScriptFinding:
     """A finding, in the first launch of this kernel from this line that had it."""
 
     finding: emulator.Finding
@@ -118,12 +118,14 @@ class Told:
 class Recording:
     """What a graph's capture records, to be done again, and memory as it was before the capture."""
 
-    steps: list[Callable[[], list[Told]]] = field(default_factory=list)  # with what launches find that was not known
+    steps: list[Callable[[], list[ScriptFinding]]] = field(
+        default_factory=list
+    )  # with what launches find that was not known
     computed: set[int] = field(default_factory=set)  # addresses of memory that steps write
     failed: bool = False  # something in it cannot be captured
-    _before: dict[int, tuple[Memory, NDArray[np.uint8]]] = field(default_factory=dict)
+    _before: dict[int, tuple[HostMemory, NDArray[np.uint8]]] = field(default_factory=dict)
 
-    def keep(self, memory: Memory) -> None:
+    def keep(self, memory: HostMemory) -> None:
         """Before the first step that may write there."""
         if memory.nbytes and memory.address not in self._before:
             self._before[memory.address] = memory, _bytes_at(memory).copy()
@@ -136,19 +138,19 @@ class Recording:
 
 
 @dataclass(slots=True)
-class Machine:
+class ScriptMachine:
     """Runs launches one after the other. Memory is copied there before each, and what has changed is copied back."""
 
-    options: Options = field(default_factory=Options)
-    launches: list[Launched] = field(default_factory=list)
-    findings: list[Told] = field(default_factory=list)
+    options: ScriptOptions = field(default_factory=ScriptOptions)
+    launches: list[ScriptLaunch] = field(default_factory=list)
+    findings: list[ScriptFinding] = field(default_factory=list)
     compiling: bool = False  # launches are not run: what is benchmarked is compiled only
     recording: Recording | None = None  # a graph's capture: launches are its steps, and count when it is replayed
     _device: emulator.Device | None = None
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     @property
-    def hazards(self) -> list[Told]:
+    def hazards(self) -> list[ScriptFinding]:
         return [told for told in self.findings if told.finding.severity == "error"]
 
     @property
@@ -166,10 +168,10 @@ class Machine:
         self,
         module: emulator.Module,
         kernel: str,
-        shape: Shape,
+        shape: GridShape,
         arguments: Sequence[Argument],
-        memory: Sequence[Memory],
-    ) -> list[Told]:
+        memory: Sequence[HostMemory],
+    ) -> list[ScriptFinding]:
         """Runs a launch; what it found that was not known before. LaunchRefusedError for one that cannot be run."""
         if self.compiling or 0 in shape.grid:  # Triton leaves out a launch of no programs
             return []
@@ -191,9 +193,9 @@ class Machine:
         self,
         module: emulator.Module,
         kernel: str,
-        shape: Shape,
+        shape: GridShape,
         arguments: Sequence[Argument],
-        memory: Sequence[Memory],
+        memory: Sequence[HostMemory],
         line: str,
     ) -> emulator.Report:
         device = self._device = self._device or self._made()
@@ -231,16 +233,18 @@ class Machine:
             sampled=modelled and not o.whole,
         )
 
-    def _noted(self, kernel: str, line: str, grid: tuple[int, int, int], report: emulator.Report) -> list[Told]:
-        self.launches.append(Launched(kernel, line, grid, report))
+    def _noted(
+        self, kernel: str, line: str, grid: tuple[int, int, int], report: emulator.Report
+    ) -> list[ScriptFinding]:
+        self.launches.append(ScriptLaunch(kernel, line, grid, report))
         return list(self._new(kernel, line, report))
 
-    def _new(self, kernel: str, line: str, report: emulator.Report) -> Iterator[Told]:
+    def _new(self, kernel: str, line: str, report: emulator.Report) -> Iterator[ScriptFinding]:
         for finding in report.findings:
             key = (kernel, line, *finding.cause)
             if key not in self._known:
                 self._known.add(key)
-                self.findings.append(Told(finding, kernel, line))
+                self.findings.append(ScriptFinding(finding, kernel, line))
                 yield self.findings[-1]
 
 
@@ -251,9 +255,9 @@ class _UnknownMemoryError(Exception):
 class _Mirror:
     """The memory of one launch, on the machine: an allocation for each, so that none can be left unnoticed."""
 
-    def __init__(self, device: emulator.Device, memory: Sequence[Memory]) -> None:
+    def __init__(self, device: emulator.Device, memory: Sequence[HostMemory]) -> None:
         self._device = device
-        self._pairs: list[tuple[Memory, emulator.Buffer, NDArray[np.uint8]]] = []
+        self._pairs: list[tuple[HostMemory, emulator.Buffer, NDArray[np.uint8]]] = []
         self._scratch: list[emulator.Buffer] = []
         for item in {item.address: item for item in memory if item.nbytes}.values():
             before = _bytes_at(item).copy()
@@ -306,7 +310,7 @@ class _Mirror:
         raise _UnknownMemoryError(f"the address {address:#x} is in no tensor that the launch was given")
 
 
-def _bytes_at(item: Memory) -> NDArray[np.uint8]:
+def _bytes_at(item: HostMemory) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * item.nbytes).from_address(item.address))
 
 

@@ -14,21 +14,21 @@ from typing import Final
 
 from fmha.harness.errors import UserError
 from fmha.harness.extras import install
-from fmha.harness.scripted.emulated import LaunchRefusedError, Machine, Told, running, say
-from fmha.harness.scripted.machine import Options
+from fmha.harness.scripted.emulated import LaunchRefusedError, ScriptFinding, ScriptMachine, running, say
+from fmha.harness.scripted.machine import ScriptOptions
 
 NO_CUTE: Final = "launches of CuTe DSL do not run here; docs/use/scripts.md says why, and how its kernels do"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ScriptEnd:
     """`failed`: the exit code that the script asked for, or 1 after an exception, which has been printed."""
 
-    machine: Machine
+    machine: ScriptMachine
     failed: int
 
 
-def run_script(words: Sequence[str], options: Options, tell: Callable[[Told], None] = say) -> Ran:
+def run_script(words: Sequence[str], options: ScriptOptions, tell: Callable[[ScriptFinding], None] = say) -> ScriptEnd:
     """Runs `SCRIPT.py ARGS...` or `-m MODULE ARGS...` in this process, and gives `tell` what is found as soon as it is
     there. UserError when there is nothing to run."""
     if find_spec("triton") is None:
@@ -44,7 +44,7 @@ def run_script(words: Sequence[str], options: Options, tell: Callable[[Told], No
         with running(options, tell) as machine:
             failed = _run(module, words[0])
             gc.collect()  # kernels that it has compiled go while the driver that unloads them is here
-            return Ran(machine, failed)
+            return ScriptEnd(machine, failed)
     finally:
         sys.argv, sys.path[:] = before
 

@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext
 
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.scripted import graphs
-from fmha.harness.scripted.machine import REGISTERS, Machine
+from fmha.harness.scripted.machine import REGISTERS, ScriptMachine
 
 _CPU = torch.device("cpu")
 _GPU = torch.device("cuda", 0)
@@ -28,7 +28,7 @@ _READS = (torch.Tensor.cpu, torch.Tensor.tolist, torch.Tensor.numpy)  # what the
 
 
 @contextlib.contextmanager
-def replaced(machine: Callable[[], Machine]) -> Iterator[None]:
+def replaced(machine: Callable[[], ScriptMachine]) -> Iterator[None]:
     """torch's CUDA device is the emulator. Tensors of the code within are on the CPU, wherever it puts them."""
     names = _cuda(machine)
     with contextlib.ExitStack() as stack:
@@ -46,7 +46,7 @@ def replaced(machine: Callable[[], Machine]) -> Iterator[None]:
 
 
 class _OnCpu(TorchFunctionMode):  # type: ignore[misc] # torch is skipped by mypy
-    def __init__(self, machine: Callable[[], Machine]) -> None:
+    def __init__(self, machine: Callable[[], ScriptMachine]) -> None:
         super().__init__()
         self._machine = machine
 
@@ -158,7 +158,7 @@ class _Event:
         return 1e3 * (later._at - self._at)
 
 
-def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
+def _cuda(machine: Callable[[], ScriptMachine]) -> dict[str, Any]:
     """What of torch.cuda has another answer."""
 
     def nothing() -> Callable[..., None]:

@@ -26,14 +26,14 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.scripted.machine import (
     REGISTERS,
     Argument,
+    GridShape,
+    HostMemory,
     LaunchRefusedError,
-    Machine,
     Map,
-    Memory,
     Pointer,
     Scratch,
-    Shape,
-    Told,
+    ScriptFinding,
+    ScriptMachine,
 )
 from fmha.harness.triton_ptx import ptx_for_cubin
 
@@ -51,7 +51,7 @@ atexit.register(_MODULES.clear)
 
 
 @contextlib.contextmanager
-def installed(machine: Callable[[], Machine], tell: Callable[[Told], None]) -> Iterator[None]:
+def installed(machine: Callable[[], ScriptMachine], tell: Callable[[ScriptFinding], None]) -> Iterator[None]:
     """Triton's launches go to `machine()`; what they find is told at once."""
     from triton.runtime import driver  # the object that triton.runtime.driver is, not the module
 
@@ -65,7 +65,7 @@ def installed(machine: Callable[[], Machine], tell: Callable[[Told], None]) -> I
 
 
 def _untimed(
-    machine: Callable[[], Machine], fn: Callable[[], Any], *rest: Any, quantiles: Any = None, **options: Any
+    machine: Callable[[], ScriptMachine], fn: Callable[[], Any], *rest: Any, quantiles: Any = None, **options: Any
 ) -> Any:
     """In place of a benchmark: what it would time is compiled, and every time is the same."""
     here = machine()
@@ -78,7 +78,7 @@ def _untimed(
 
 
 class _Driver(DriverBase):  # type: ignore[misc] # Triton is no package of mypy's here
-    def __init__(self, machine: Callable[[], Machine], tell: Callable[[Told], None]) -> None:
+    def __init__(self, machine: Callable[[], ScriptMachine], tell: Callable[[ScriptFinding], None]) -> None:
         self._machine = machine
         self.utils = _Utils(machine)
         self.launcher_cls = functools.partial(_Launcher, machine, tell)
@@ -134,7 +134,7 @@ class _Driver(DriverBase):  # type: ignore[misc] # Triton is no package of mypy'
 class _Utils:
     """What Triton asks of CUDA besides launching."""
 
-    def __init__(self, machine: Callable[[], Machine]) -> None:
+    def __init__(self, machine: Callable[[], ScriptMachine]) -> None:
         self._machine = machine
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
@@ -169,7 +169,9 @@ class _Utils:
 class _Launcher:
     """One compiled kernel's launches. `src` and `metadata` are Triton's."""
 
-    def __init__(self, machine: Callable[[], Machine], tell: Callable[[Told], None], src: Any, metadata: Any) -> None:
+    def __init__(
+        self, machine: Callable[[], ScriptMachine], tell: Callable[[ScriptFinding], None], src: Any, metadata: Any
+    ) -> None:
         self._machine = machine
         self._tell = tell
         names = src.fn.arg_names if hasattr(src, "fn") else list(src.signature)
@@ -192,7 +194,7 @@ class _Launcher:
         missing = len(module.entries[kernel].params) - len(flat.arguments)
         arguments = [*flat.arguments, *(Scratch(nbytes * programs) for nbytes in sizes[:missing])]
         warps = getattr(meta, "total_num_warps", meta.num_warps)
-        shape = Shape(
+        shape = GridShape(
             (x * ctas, y, z),  # Triton's grid counts programs: a cluster each
             (32 * warps, 1, 1),
             (ctas, 1, 1) if ctas > 1 else None,
@@ -212,7 +214,7 @@ class _Arguments:
 
     def __init__(self, descriptors: Sequence[Mapping[str, Any]] | None) -> None:
         self.arguments: list[Argument] = []
-        self.memory: list[Memory] = []
+        self.memory: list[HostMemory] = []
         self._descriptors = iter(descriptors) if descriptors else None
 
     def add(self, name: str, kind: Any, value: Any) -> None:
@@ -233,7 +235,7 @@ class _Arguments:
             return Pointer(int(value or 0))
         if hasattr(value, "untyped_storage"):
             storage = value.untyped_storage()
-            self.memory.append(Memory(name, storage.data_ptr(), storage.nbytes(), storage))
+            self.memory.append(HostMemory(name, storage.data_ptr(), storage.nbytes(), storage))
         elif hasattr(value, "base"):  # a tensor that Triton reads as another type
             return self._pointer(name, value.base)
         return Pointer(int(value.data_ptr()))

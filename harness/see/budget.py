@@ -18,7 +18,7 @@ from fmha.harness.see.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SmLimits:
     """Of a multiprocessor: CUDA C++ programming guide, "Technical specifications per compute capability". Bytes."""
 
     name: str
@@ -33,9 +33,9 @@ class Limits:
     thread_registers: int = 255
 
 
-ARCHITECTURES: Final[Mapping[str, Limits]] = {
-    "sm_90a": Limits("sm_90a (H100, H200)", 65536, 228 << 10, 227 << 10, 1 << 10, 64, 32, 0),
-    "sm_100a": Limits("sm_100a (B200)", 65536, 228 << 10, 227 << 10, 1 << 10, 64, 32, 512),
+ARCHITECTURES: Final[Mapping[str, SmLimits]] = {
+    "sm_90a": SmLimits("sm_90a (H100, H200)", 65536, 228 << 10, 227 << 10, 1 << 10, 64, 32, 0),
+    "sm_100a": SmLimits("sm_100a (B200)", 65536, 228 << 10, 227 << 10, 1 << 10, 64, 32, 512),
 }
 
 
@@ -63,7 +63,7 @@ class Occupancy:
         return tuple(name for name, ctas in self.bounds if ctas == self.ctas)
 
 
-def occupancy(needs: Needs, limits: Limits) -> Occupancy:
+def occupancy(needs: Needs, limits: SmLimits) -> Occupancy:
     """How many CTAs a multiprocessor holds, and what each resource alone would allow."""
     bounds = [("warps", limits.warps // needs.warps), ("CTAs", limits.ctas)]
     if needs.registers:
@@ -78,7 +78,7 @@ def occupancy(needs: Needs, limits: Limits) -> Occupancy:
     return Occupancy(min(ctas for _, ctas in bounds), tuple(bounds))
 
 
-def most(needs: Needs, limits: Limits, ctas: int) -> Iterator[tuple[str, int, int]]:
+def most(needs: Needs, limits: SmLimits, ctas: int) -> Iterator[tuple[str, int, int]]:
     """(resource, what a CTA takes, the most it could take for `ctas` of them), of those that it takes too much of."""
     registers = limits.registers // (ctas * needs.warps) // limits.register_unit * limits.register_unit // 32
     rows = [
@@ -179,7 +179,7 @@ def lines_of(budget: Budget, what_if: Mapping[str, int]) -> Iterator[str]:
             yield from _fit(changed, limits)
 
 
-def _fit(needs: Needs, limits: Limits) -> Iterator[str]:
+def _fit(needs: Needs, limits: SmLimits) -> Iterator[str]:
     if needs.columns and not limits.columns:
         yield f"{limits.name}: has no tensor memory"
         return

@@ -48,15 +48,15 @@ def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> S
     timing, seed = parsed_schedule(schedule or "realistic")
 
     def run(around: Around) -> None:
-        launched(machine.Options(arch, timing, seed, around=around))
+        launched(machine.ScriptOptions(arch, timing, seed, around=around))
 
     def time(gpu: str, order: Order) -> CallTime:
         _as_written(order, shlex.join(words))
         clock = Clock()
-        launched(machine.Options(architecture(gpu).arch, timing=gpu, whole=True, around=clock))
+        launched(machine.ScriptOptions(architecture(gpu).arch, timing=gpu, whole=True, around=clock))
         return of_timings(gpu, clock.timings)
 
-    def launched(options: machine.Options) -> None:
+    def launched(options: machine.ScriptOptions) -> None:
         with aside():
             ran = run_script(words, options, lambda told: None)
         _ended(shlex.join(words), ran.failed)

@@ -11,7 +11,7 @@ import numpy as np
 from fmha.emulator.debug import banks, layouts
 from fmha.emulator.debug.barriers import Barrier, barriers_of, warps_named
 from fmha.emulator.debug.cute import thread_value
-from fmha.emulator.debug.layouts import Memory, Operand, Product, Transfer
+from fmha.emulator.debug.layouts import Operand, Product, Transfer, UsedMemory
 from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder, lanes_of
 from fmha.harness.errors import UserError
 from fmha.harness.see import picture
@@ -34,10 +34,10 @@ def recorded(subject: Subject, wants: int) -> tuple[Log, tuple[str, ...]]:
     return recorder.logs[0], ((which,) if which else ())
 
 
-def first_cta(log: Log) -> Memory:
+def first_cta(log: Log) -> UsedMemory:
     """What the first CTA's launch used, its matrices named. `log` has OPERANDS, ACCESSES and BARRIERS."""
     memories = layouts.memory_of(log)
-    memory = memories[min(memories)] if memories else Memory()
+    memory = memories[min(memories)] if memories else UsedMemory()
     _name(memory.products)
     return memory
 
@@ -70,7 +70,7 @@ def tmem(subject: Subject) -> Shown:
     return Shown((*which, *_tmem_lines(memory)), picture.tensor_memory(subject.name, areas_of(memory)))
 
 
-def areas_of(memory: Memory) -> list[picture.Area]:
+def areas_of(memory: UsedMemory) -> list[picture.Area]:
     """Where the matrices of a CTA lie."""
     areas = [_area(p.name, f"{p.d.shape[0]} x {p.n}, the D of {p.mma}", p.d) for p in _different(memory.products)]
     for p in memory.products:
@@ -99,7 +99,7 @@ def _area(name: str, text: str, cells: layouts.Cells) -> picture.Area:
     return picture.Area(name, text, first, last, lane, int(lanes.max()) - lane + 1)
 
 
-def _tmem_lines(memory: Memory) -> Iterator[str]:
+def _tmem_lines(memory: UsedMemory) -> Iterator[str]:
     yield "matrices in tensor memory (lane, column)"
     for p in memory.products:
         first, last = p.columns
@@ -124,7 +124,7 @@ def _cell(cell: int, half: int | None = None) -> str:
     return f"({cell >> 16}, {cell & 0xFFFF}{which})"
 
 
-def _transfer_lines(memory: Memory, transfers: Sequence[Transfer]) -> Iterator[str]:
+def _transfer_lines(memory: UsedMemory, transfers: Sequence[Transfer]) -> Iterator[str]:
     first = transfers[0]
     cells = layouts.warps_transfer(transfers, first.pc)
     what = "tcgen05.st" if first.write else "tcgen05.ld"
@@ -165,7 +165,7 @@ def smem(subject: Subject) -> Shown:
     return Shown(tuple(lines))
 
 
-def _operand_lines(memory: Memory, log: Log) -> Iterator[str]:
+def _operand_lines(memory: UsedMemory, log: Log) -> Iterator[str]:
     yield "operands in shared memory"
     told: set[tuple[str, int]] = set()
     patterns: set[tuple[int, int, int]] = set()
@@ -206,7 +206,7 @@ def _pattern(operand: Operand) -> Iterator[str]:
         yield f"      row {row}: {' '.join(str(int(x)) for x in order)}"
 
 
-def _copy_lines(memory: Memory, operand: Operand, name: str) -> Iterator[str]:
+def _copy_lines(memory: UsedMemory, operand: Operand, name: str) -> Iterator[str]:
     """The TiledCopy by which threads wrote an operand."""
     elements = {at: found[0] for at, found in layouts.elements_of(operand).items()}
     bytes_each = operand.bits // 8

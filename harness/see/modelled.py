@@ -55,7 +55,7 @@ _UNBOUNDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelledRow:
     """A configuration, or what else was named, on a GPU. Microseconds."""
 
     name: str
@@ -147,13 +147,13 @@ def matched(time: CallTime) -> list[str]:
 
 def row_of(
     item: Configuration, call: Call, time: CallTime, measured_us: float | None = None, free: bool = False
-) -> Row:
+) -> ModelledRow:
     """Of a call of attention."""
     found = row_of_launches(item.id, time, free)
     return replace(found, splits=call.splits, measured_us=measured_us, parameters=item.parameters)
 
 
-def row_of_launches(name: str, time: CallTime, free: bool = False) -> Row:
+def row_of_launches(name: str, time: CallTime, free: bool = False) -> ModelledRow:
     """Of whatever has launches whose time is modelled."""
     launches, gpu = time.launches(), time.architecture
     longest = max(launches, key=lambda m: m.cycles)
@@ -162,7 +162,7 @@ def row_of_launches(name: str, time: CallTime, free: bool = False) -> Row:
         products = sum(timing.product_cycles() for _, timing in time.timings) / clock
     else:
         products = time.flop / 2 / gpu.times["matrix_rate"].value / gpu.multiprocessors / clock
-    return Row(
+    return ModelledRow(
         name,
         None,
         time.seconds() * 1e6,

@@ -32,7 +32,7 @@ from fmha.harness.hosts.carrier import abandon
 from fmha.harness.hosts.line import ANSWER_SECONDS
 from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.isolate import IsolationError, isolation
-from fmha.harness.stages.places import Place
+from fmha.harness.stages.places import RunPlace
 from fmha.harness.supervisor import OF_THE_JOB
 from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.nvcc import find_nvcc
@@ -49,7 +49,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorLine:
     """One line of the doctor. `good` is None for what is only reported; `fix` is what to do when it is False."""
 
     name: str
@@ -84,17 +84,17 @@ class Reach:
     gpus: Sequence[Occupant] = ()
 
 
-def reach(places: Sequence[Place]) -> list[Reach]:
+def reach(places: Sequence[RunPlace]) -> list[Reach]:
     """Asks every host at once whether it is there."""
     return _each(places, _reach)
 
 
-def listing(places: Sequence[Place]) -> list[Listed]:
+def listing(places: Sequence[RunPlace]) -> list[Listed]:
     """The runs of every host, all asked at once."""
     return _each(places, _listed)
 
 
-def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
+def logs(place: RunPlace, run: str) -> Iterator[tuple[str, str]]:
     """Each log of a run: its name below the run directory, and its text."""
     deadline, left = time.monotonic() + LOGS_SECONDS, MOST_LOGS_BYTES
     with remote.dial(place.host, {"op": "logs", "run": run}) as line:
@@ -111,12 +111,12 @@ def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
     )
 
 
-def cancel(place: Place, run: str, who: str) -> Cancelled:
+def cancel(place: RunPlace, run: str, who: str) -> Cancelled:
     """Ends a run; the answer says whether it was live, and its final status."""
     return remote.cancel(place.host, run, who)
 
 
-def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> list[Removed]:
+def clean(place: RunPlace, age_seconds: float, size_bytes: int, *, dry: bool) -> list[Removed]:
     """Removes what is too old or too much on the host, and says what."""
     request = {"op": "clean", "age_seconds": age_seconds, "size_bytes": size_bytes, "dry": dry}
     answer = remote.ask(place.host, request, CLEANING_SECONDS)
@@ -130,7 +130,7 @@ def clean_here(age_seconds: float, size_bytes: int, *, dry: bool) -> list[Remove
     return [Removed(kind="build", name=path.name, bytes=size) for path, size in gone.items()]
 
 
-def reserve(place: Place, gpu: str | None, seconds: float) -> tuple[str, Reserved]:
+def reserve(place: RunPlace, gpu: str | None, seconds: float) -> tuple[str, Reserved]:
     """Reserves a GPU for runs of this account there: the reservation's name, and what has come of it so far."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{'0' * 12}-{secrets.token_hex(4)}"
     wish = dict(remote.settings_of(place.host.looked_at()).gpu)
@@ -139,36 +139,36 @@ def reserve(place: Place, gpu: str | None, seconds: float) -> tuple[str, Reserve
     return name, checked(Reserved, answer, place.host.name)
 
 
-def release(place: Place, name: str) -> bool:
+def release(place: RunPlace, name: str) -> bool:
     """Ends a reservation; whether there was one."""
     request = {"op": "release", "gpu": dict(remote.settings_of(place.host).gpu), "run": name}
     return checked(Released, remote.ask(place.host, request), place.host.name).released
 
 
-def examine_here() -> list[Finding]:
+def examine_here() -> list[DoctorLine]:
     """This machine: what fmha needs to build, and to reach others."""
     tools = [_tool("git", "install git"), _tool("ssh", "install openssh-client")]
     return [*tools, _compiler(), _isolation(), _torch()]
 
 
-def examine(place: Place) -> list[Finding]:
+def examine(place: RunPlace) -> list[DoctorLine]:
     """A host, from the connection to the locks of its GPUs."""
     return [*_secrets(place), *_answered(place)]
 
 
-def _secrets(place: Place) -> Iterator[Finding]:
+def _secrets(place: RunPlace) -> Iterator[DoctorLine]:
     """Each secret that the set-up gets: whether it is to be had here. What it is, is not said."""
     host = place.host
     for name, source in remote.settings_of(host).secrets.items():
         try:
             credentials.fetched({name: source}, host.name)
         except UserError as error:
-            yield Finding(f"secret {name}", False, error.what, error.next_step)
+            yield DoctorLine(f"secret {name}", False, error.what, error.next_step)
         else:
-            yield Finding(f"secret {name}", True, credentials.described(source))
+            yield DoctorLine(f"secret {name}", True, credentials.described(source))
 
 
-def _answered(place: Place) -> list[Finding]:
+def _answered(place: RunPlace) -> list[DoctorLine]:
     host = place.host.looked_at()
     settings = remote.settings_of(host)
     request = {
@@ -187,23 +187,23 @@ def _answered(place: Place) -> list[Finding]:
     try:
         answer = checked(Examination, remote.ask(host, request, EXAMINATION_SECONDS), host.name)
     except FmhaError as error:
-        return [Finding("connection", False, error.what, error.next_step or _hint(place))]
+        return [DoctorLine("connection", False, error.what, error.next_step or _hint(place))]
     answered = time.time()
     # The host read its clock at some moment in between.
     skew = max(answer.time - answered, asked - answer.time, 0.0)
     return [
-        Finding("connection", True, f"answered in {answered - asked:.1f} s"),
-        Finding(
+        DoctorLine("connection", True, f"answered in {answered - asked:.1f} s"),
+        DoctorLine(
             "clock",
             skew <= MOST_SKEW_SECONDS,
             f"off by {skew:.0f} s at least" if skew else "agrees with ours",
             "let the host keep its time by NTP; runs work all the same, their times mislead",
         ),
-        *(Finding(item.name, item.good, item.seen, item.fix) for item in answer.findings),
+        *(DoctorLine(item.name, item.good, item.seen, item.fix) for item in answer.findings),
     ]
 
 
-def forced_command(place: Place, isolation: str = "require") -> str:
+def forced_command(place: RunPlace, isolation: str = "require") -> str:
     """Installs an agent on the host that takes requests with the present settings alone; the command that starts it.
 
     What a commit brings is isolated there as `isolation` says, whatever the settings or a request have: whoever holds
@@ -224,7 +224,7 @@ def forced_command(place: Place, isolation: str = "require") -> str:
     return checked(ForcedCommand, answer, place.host.name).command
 
 
-def _reach(place: Place) -> Reach:
+def _reach(place: RunPlace) -> Reach:
     kind, start = place.host.kind, time.monotonic()
     means, host = "", place.host.looked_at()
     try:
@@ -240,7 +240,7 @@ def _reach(place: Place) -> Reach:
     return Reach(place.host.name, kind, means, "", time.monotonic() - start, gpus=gpus)
 
 
-def _listed(place: Place) -> Listed:
+def _listed(place: RunPlace) -> Listed:
     try:
         runs = remote.ask(place.host, {"op": "list"}).get("runs")
         return Listed(place.host.name, _list(ListedRun, runs, place.host.name))
@@ -255,7 +255,7 @@ def _list(model: type[_Answer], said: Any, where: str) -> list[_Answer]:
     return [checked(model, item, where) for item in said]
 
 
-def _each(places: Sequence[Place], action: Any) -> list[Any]:
+def _each(places: Sequence[RunPlace], action: Any) -> list[Any]:
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         try:
             return list(pool.map(action, places))
@@ -265,40 +265,40 @@ def _each(places: Sequence[Place], action: Any) -> list[Any]:
             raise
 
 
-def _tool(name: str, fix: str) -> Finding:
+def _tool(name: str, fix: str) -> DoctorLine:
     path = shutil.which(name)
     if path is None:
-        return Finding(name, False, "not on PATH", fix)
+        return DoctorLine(name, False, "not on PATH", fix)
     flag = "-V" if name == "ssh" else "--version"
     done = subprocess.run([path, flag], capture_output=True, text=True, timeout=30, check=False)
     said = (done.stdout + done.stderr).strip().splitlines()
-    return Finding(name, done.returncode == 0, said[0] if said else f"exit code {done.returncode}", fix)
+    return DoctorLine(name, done.returncode == 0, said[0] if said else f"exit code {done.returncode}", fix)
 
 
-def _compiler() -> Finding:
+def _compiler() -> DoctorLine:
     try:
         nvcc = find_nvcc()
     except FmhaError as error:
-        return Finding("nvcc", False, error.what, error.next_step)
-    return Finding("nvcc", True, f"{nvcc.version}, {nvcc.path}")
+        return DoctorLine("nvcc", False, error.what, error.next_step)
+    return DoctorLine("nvcc", True, f"{nvcc.version}, {nvcc.path}")
 
 
-def _isolation() -> Finding:
+def _isolation() -> DoctorLine:
     """What keeps a commit's code from this machine."""
     try:
         found = isolation()
     except IsolationError as error:
-        return Finding("isolation", False, error.what, error.next_step)
+        return DoctorLine("isolation", False, error.what, error.next_step)
     if found.mechanism == "none":
-        return Finding("isolation", None, found.missing, found.advice)
-    return Finding("isolation", True, found.mechanism, found.advice)
+        return DoctorLine("isolation", None, found.missing, found.advice)
+    return DoctorLine("isolation", True, found.mechanism, found.advice)
 
 
-def _torch() -> Finding:
+def _torch() -> DoctorLine:
     version = distribution_version("torch")
-    return Finding("torch", None, version or "not installed; attention over tensors and fmha bench need it")
+    return DoctorLine("torch", None, version or "not installed; attention over tensors and fmha bench need it")
 
 
-def _hint(place: Place) -> str:
+def _hint(place: RunPlace) -> str:
     alias = remote.settings_of(place.host).alias
     return f"make `ssh {alias} true` work first" if place.host.kind == "ssh" else "correct python in matrix.yaml"

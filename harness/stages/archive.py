@@ -21,7 +21,7 @@ from fmha.harness.judge.limits import Biases
 from fmha.harness.judge.pooled import pooled
 from fmha.harness.judge.status import Status, exit_code
 from fmha.harness.stages.apart import Judge
-from fmha.harness.stages.coverage import Coverage, collect
+from fmha.harness.stages.coverage import RunCoverage, collect
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan
 from fmha.harness.stages.preflight import GitFacts
@@ -117,7 +117,7 @@ def _host(facts: HostFacts, *, own: bool) -> model.HostFacts:
     )
 
 
-def _coverage(covered: Coverage) -> model.Coverage | None:
+def _coverage(covered: RunCoverage) -> model.Coverage | None:
     if not covered.ptx:
         return None
     ptx, source = ({name: _covered(lines) for name, lines in part.items()} for part in (covered.ptx, covered.source))

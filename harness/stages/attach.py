@@ -21,7 +21,7 @@ from fmha.harness.stages import apart
 from fmha.harness.stages.laid_out import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
-from fmha.harness.stages.places import Place, find_checkout
+from fmha.harness.stages.places import RunPlace, find_checkout
 from fmha.harness.stages.plan import Elsewhere
 from fmha.harness.stages.preflight import GitFacts
 
@@ -41,7 +41,12 @@ def submit(request: Request, observer: Observer, opener: HostOpener = open_host)
 
 
 def attach(
-    run: str, place: Place, results: Path | None, observer: Observer, show: Show, opened: Callable[[RemoteHost], None]
+    run: str,
+    place: RunPlace,
+    results: Path | None,
+    observer: Observer,
+    show: Show,
+    opened: Callable[[RemoteHost], None],
 ) -> ExitCode:
     """Follows a run from its first event to its verdict, archives it unless that was done before, and shows it.
 
@@ -66,7 +71,7 @@ def attach(
     return conclude(prepared, observer, show)
 
 
-def _compare(job: StoredJob, mine: ledger.Entry | None, run: str) -> None:
+def _compare(job: StoredJob, mine: ledger.LedgerEntry | None, run: str) -> None:
     """What the host says that it was asked is what this checkout has asked, where that is known."""
     if mine is None or mine.request is None:
         return
@@ -91,7 +96,7 @@ def _choices(job: StoredJob) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
 
 
-def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, host: HostSettings, run: str) -> Matrix:
+def _matrix(job: StoredJob, mine: ledger.LedgerEntry | None, root: Path, host: HostSettings, run: str) -> Matrix:
     """The commit's own matrix.yaml, from the repository here: which gates hold is not for the host to say."""
     own = job.order.own
     if own and job.judge != installed.committed(root, settings_of(host).device):
@@ -116,7 +121,7 @@ def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, host: HostSet
     return interpret(text, name, asked or here, lambda: laid_out(root, commit, "whole"))
 
 
-def place_of(run: str, directory: Path, host: str | None) -> Place:
+def place_of(run: str, directory: Path, host: str | None) -> RunPlace:
     """Where a run is: on the host that is named, or on the one it was started on from this checkout."""
     checkout = find_checkout(directory)
     if host is None:

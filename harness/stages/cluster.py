@@ -70,7 +70,7 @@ class _Round:
     tasks: int
     arrays: set[int] = field(default_factory=set)
     attempts: dict[str, _Attempt] = field(default_factory=dict)
-    states: dict[tuple[int, int], slurm.Task] = field(default_factory=dict)
+    states: dict[tuple[int, int], slurm.SlurmTask] = field(default_factory=dict)
     ended: dict[tuple[int, int], float] = field(default_factory=dict)  # when Slurm was first seen to call a task over
     asked: bool = False  # Slurm has answered since the submission
     results: int = 0

@@ -13,14 +13,14 @@ STAT = "coverage"  # of an outcome's statistics, until it is collected
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class RunCoverage:
     """PTX by variant and entry, CUDA by file over all variants: a line counts as executed once any variant did."""
 
     ptx: Mapping[str, Lines]
     source: Mapping[str, Lines]
 
 
-def collect(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], Coverage]:
+def collect(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], RunCoverage]:
     """The outcomes without the statistic, and all that it says. Sources outside the checkout are left out."""
     ptx: dict[str, Lines] = {}
     source: dict[str, Lines] = {}
@@ -35,4 +35,4 @@ def collect(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], Coverage]:
             for file, data in seen["source"].items():
                 if not PurePosixPath(file).is_absolute():
                     source[file] = source.get(file, Lines()) | Lines.read(data)
-    return plain, Coverage(dict(sorted(ptx.items())), dict(sorted(source.items())))
+    return plain, RunCoverage(dict(sorted(ptx.items())), dict(sorted(source.items())))

@@ -31,7 +31,7 @@ IGNORED: Final = (".fmha/", "/results/*.json", "/results/.*", "/results/*.html",
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class InitChoice:
     """By the names of EXAMPLES, ARCHS and WORKFLOWS."""
 
     example: str = "rmsnorm"
@@ -39,7 +39,7 @@ class Choice:
     ci: str = "github"
 
 
-def initialise(root: Path, choice: Choice) -> list[str]:
+def initialise(root: Path, choice: InitChoice) -> list[str]:
     """Writes the files into the repository at `root`, and says their names. Raises UserError, with nothing written,
     where one of them is there already; InfrastructureError when one cannot be written."""
     files = _files(choice)
@@ -56,7 +56,7 @@ def initialise(root: Path, choice: Choice) -> list[str]:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(error.filename)) from error
 
 
-def _files(choice: Choice) -> dict[str, str]:
+def _files(choice: InitChoice) -> dict[str, str]:
     home = _EXAMPLES / choice.example
     files = {name: (home / name).read_text(encoding="utf-8") for name in sorted(os.listdir(home)) if name[0] != "_"}
     files["matrix.yaml"] = files["matrix.yaml"].replace("arch: sm_90a", f"arch: {choice.arch}")

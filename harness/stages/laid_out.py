@@ -63,7 +63,7 @@ def _entries(root: Path, commit: str, names: Sequence[str]) -> trees.Entries:
     with _as_user_error(commit):
         lines = _listing(root, "-t", commit, "--", *names)
         parted = (line.partition(b"\t") for line in lines)
-        found = trees.listed((path, trees.Entry(*facts.decode().split()[::2])) for facts, _, path in parted)
+        found = trees.listed((path, trees.TreeEntry(*facts.decode().split()[::2])) for facts, _, path in parted)
         links = {path: entry for path, entry in found.items() if entry.mode == trees.LINK}
         trees.refuse(found, dict(zip(links, _contents(root, links), strict=True)))
     return found
@@ -75,7 +75,7 @@ def refuse_links(root: Path, commit: str) -> None:
     with _as_user_error(commit):
         lines = (line for line in _listing(root, commit) if line.startswith(f"{trees.LINK} ".encode()))
         parted = (line.partition(b"\t") for line in lines)
-        links = {path: trees.Entry(*facts.decode().split()[::2]) for facts, _, path in parted}
+        links = {path: trees.TreeEntry(*facts.decode().split()[::2]) for facts, _, path in parted}
         trees.refuse(links, dict(zip(links, _contents(root, links), strict=True)))
 
 

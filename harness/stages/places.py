@@ -16,22 +16,22 @@ class Checkout:
     root: Path
     matrix: Matrix
 
-    def on(self, host: HostSettings) -> Place:
+    def on(self, host: HostSettings) -> RunPlace:
         """A host with a supervisor, seen from this checkout. Raises UserError for other hosts."""
         if host.remote is None:
             raise UserError(f"host {host.name!r} keeps no runs", next_step="name a host of kind ssh or local")
-        return Place(self.root, self.matrix, host)
+        return RunPlace(self.root, self.matrix, host)
 
-    def named(self, name: str) -> Place:
+    def named(self, name: str) -> RunPlace:
         return self.on(settings_for(name, self.matrix))
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RunPlace]:
         """Every host with a supervisor."""
         return [self.on(host) for host in self.matrix.hosts.values() if host.remote is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     root: Path
     matrix: Matrix
     host: HostSettings

@@ -219,7 +219,7 @@ def _cancel(folder: Path, request: dict[str, Any], conversation: Conversation) -
 def _clean(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
     from fmha.harness.supervisor import housekeeping
 
-    rules = housekeeping.Limits(request["age_seconds"], request["size_bytes"])
+    rules = housekeeping.StorageLimits(request["age_seconds"], request["size_bytes"])
     conversation.send({"cleaned": housekeeping.clean(folder, rules, dry=request["dry"])})
 
 

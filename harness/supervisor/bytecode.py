@@ -44,7 +44,7 @@ for source, target in json.load(sys.stdin):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptBytecode:
     """Bytecode of a commit's modules, for an interpreter with that `tag`: by blob, of `sources`, blobs and paths."""
 
     tag: str
@@ -75,7 +75,7 @@ class Kept:
                 _write(f"{folder}/{name.removesuffix('.py')}.{self.tag}.pyc", self.data[blob])
 
 
-def known(folder: Path, sha: str, python: Path, wanted: Callable[[str], bool]) -> Kept | None:
+def known(folder: Path, sha: str, python: Path, wanted: Callable[[str], bool]) -> KeptBytecode | None:
     """The bytecode of those of the commit's modules whose paths are `wanted`, if all of it is there for that
     interpreter."""
     with contextlib.suppress(OSError, HostError), _locked(folder / FOLDER) as home:
@@ -92,7 +92,7 @@ def provide(folder: Path, tree: Path, sha: str, python: Path) -> None:
         found = _taken(folder, home, manifest, sha, python)
         if missing := {blob: path for blob, path in found.sources if blob not in found.data}:
             tag, made = _compiled(tree, missing, python)
-            found = Kept(tag, found.sources, {**found.data, **made})
+            found = KeptBytecode(tag, found.sources, {**found.data, **made})
             manifest["interpreters"][_interpreter(python)] = tag
             for blob, data in made.items():
                 manifest["files"][f"{blob}.{tag}"] = hashlib.sha256(data).hexdigest()
@@ -108,13 +108,13 @@ def _taken(
     sha: str,
     python: Path,
     wanted: Callable[[str], bool] = lambda path: True,
-) -> Kept:
+) -> KeptBytecode:
     """What is there of it."""
     tag = manifest["interpreters"].get(_interpreter(python)) or ""
     sources = [(blob, path) for blob, path in Repository(folder).blobs(sha, ".py") if path.startswith(OURS)]
     sources = [(blob, path) for blob, path in sources if wanted(path)]
     found = {blob: _proved(home, f"{blob}.{tag}", manifest) for blob, _ in sources if tag}
-    return Kept(tag, sources, {blob: data for blob, data in found.items() if data is not None})
+    return KeptBytecode(tag, sources, {blob: data for blob, data in found.items() if data is not None})
 
 
 def _proved(home: Path, name: str, manifest: dict[str, Any]) -> bytes | None:

@@ -114,7 +114,7 @@ def _locks(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
     """Takes a lock as a run would, and looks whether another process of this host would see who has it."""
     rules = gpus.Rules.of(settings["gpu"], folder)
     probe = f"doctor-{os.getpid()}"
-    space = locks.Space(rules.locks)
+    space = locks.LockSpace(rules.locks)
     names = space.take(probe, "")
     try:
         mine = space.look().locks.get(probe)

@@ -28,7 +28,7 @@ _MPS = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ListedGpu:
     """One GPU, or one MIG device of a GPU that is divided, as nvidia-smi names it. The index of a MIG device is that of
     its GPU, a colon, and its own. `mode` is nvidia-smi's compute mode."""
 
@@ -73,16 +73,16 @@ class Rules:
         )
 
 
-def query(rules: Rules) -> list[Gpu]:
+def query(rules: Rules) -> list[ListedGpu]:
     """The host's GPUs; of one that is divided its MIG devices, for nothing runs on it as a whole. Raises HostError when
     nvidia-smi is missing, fails or does not answer in time."""
     rows = [row for row in _table(rules, f"--query-gpu={_FIELDS}") if len(row) == 7]
-    whole = [(Gpu(row[0], row[1], row[2], row[3], row[4], row[6]), row[5] == "Enabled") for row in rows]
+    whole = [(ListedGpu(row[0], row[1], row[2], row[3], row[4], row[6]), row[5] == "Enabled") for row in rows]
     parts = _parts(rules) if any(divided for _, divided in whole) else {}
     return [part for gpu, divided in whole for part in (_devices(gpu, parts) if divided else [gpu])]
 
 
-def _devices(gpu: Gpu, parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> list[Gpu]:
+def _devices(gpu: ListedGpu, parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> list[ListedGpu]:
     return [
         replace(gpu, uuid=uuid, index=f"{gpu.index}:{number}", name=f"{gpu.name} MIG {profile}")
         for profile, number, uuid in parts.get(gpu.uuid, ())
@@ -107,7 +107,7 @@ def processes_on(rules: Rules, uuid: str) -> dict[int, str]:
     return {int(row[1]): row[2] for row in rows if len(row) == 3 and row[0] == uuid and row[1].isdigit()}
 
 
-def choose(rules: Rules) -> list[Gpu]:
+def choose(rules: Rules) -> list[ListedGpu]:
     """The GPUs a run may take, in the order it prefers them."""
     found = query(rules)
     wanted = [gpu for gpu in found if not rules.use or {gpu.uuid, gpu.index, gpu.index.split(":")[0]} & {*rules.use}]
@@ -124,8 +124,8 @@ def choose(rules: Rules) -> list[Gpu]:
 class Lease:
     """One GPU or several, held until `close` or the death of this process. The pseudo GPU is none."""
 
-    def __init__(self, gpu: Gpu | None, names: Sequence[locks.Name]) -> None:
-        self.gpus: tuple[Gpu, ...] = (gpu,) if gpu else ()
+    def __init__(self, gpu: ListedGpu | None, names: Sequence[locks.Name]) -> None:
+        self.gpus: tuple[ListedGpu, ...] = (gpu,) if gpu else ()
         self._names = tuple(names)
 
     def join(self, other: Lease) -> None:
@@ -151,12 +151,17 @@ class Wait:
     """
 
     def __init__(
-        self, rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None], keep: float = 0.0
+        self,
+        rules: Rules,
+        candidates: Sequence[ListedGpu],
+        run: str,
+        tell: Callable[[str, int], None],
+        keep: float = 0.0,
     ) -> None:
         self._rules, self._run, self._tell = rules, run, tell
         self._keep = keep  # seconds that a GPU is reserved for; a run has it as long as it needs
-        self._gpus: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
-        self._space = locks.Space(rules.locks)
+        self._gpus: dict[str, ListedGpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
+        self._space = locks.LockSpace(rules.locks)
         self._turn = self._space.look().next_turn(os.getuid())
         self._place = self._space.wait(self._gpus, run, rules.priority, self._turn)
         self._told: tuple[str, int] | None = None
@@ -297,7 +302,7 @@ class Wait:
         return [claim for claim in state.queue(locks.digest(name)) if not alone or claim.uid == os.getuid()]
 
 
-def quarantine(rules: Rules, gpu: Gpu, pids: Sequence[int], run: str) -> None:
+def quarantine(rules: Rules, gpu: ListedGpu, pids: Sequence[int], run: str) -> None:
     """Marks a GPU that killed processes have not left: nobody gets it while they are there."""
     rules.marks.mkdir(parents=True, exist_ok=True)
     write_json(_mark(rules, gpu.uuid), {"pids": list(pids), "run": run, "since": time.time()})
@@ -311,7 +316,7 @@ def quarantined(rules: Rules) -> dict[str, dict[str, Any]]:
 
 def occupancy(rules: Rules) -> list[dict[str, Any]]:
     """Who has which GPU, and who waits for one: account, run, and for how many seconds."""
-    space = locks.Space(rules.locks)
+    space = locks.LockSpace(rules.locks)
     try:
         state = space.look()
     finally:
@@ -357,7 +362,7 @@ def _clock(moment: float) -> str:
     return time.strftime("%H:%M UTC", time.gmtime(moment))
 
 
-def _obstacle(rules: Rules, gpu: Gpu) -> str | None:
+def _obstacle(rules: Rules, gpu: ListedGpu) -> str | None:
     """Why a GPU whose lock we hold cannot be used; lifts a quarantine whose processes are gone."""
     there = processes_on(rules, gpu.uuid)
     mark = _mark(rules, gpu.uuid)
@@ -418,5 +423,5 @@ def _smi(rules: Rules, *words: str) -> str:
     return answer.output
 
 
-def as_dict(gpu: Gpu) -> dict[str, str]:
+def as_dict(gpu: ListedGpu) -> dict[str, str]:
     return asdict(gpu)

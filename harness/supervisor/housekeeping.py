@@ -21,7 +21,7 @@ MOST_LOG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Limits:
+class StorageLimits:
     """What may stay: nothing older than `age_seconds`, and no more than `size_bytes` of all, the oldest going first."""
 
     age_seconds: float
@@ -63,7 +63,7 @@ def logs(directory: RunDirectory) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(directory.path)), file.read().decode("utf-8", "replace")
 
 
-def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
+def clean(folder: Path, limits: StorageLimits, *, dry: bool) -> list[dict[str, Any]]:
     """Removes finished runs, then environments and build caches, that are too old or too much. Says what went."""
     repository = Repository(folder)
     now = time.time()
@@ -85,7 +85,7 @@ def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
     return removed
 
 
-def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:
+def _clean_caches(folder: Path, limits: StorageLimits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:
     """Environments by their last use, entries of the build cache by their making; the oldest first."""
     found = [(environments.last_used(path), "environment", path) for path in environments.names(folder)]
     found += [(path.stat().st_mtime, "bytecode", path) for path in (folder / bytecode.FOLDER,) if path.is_dir()]

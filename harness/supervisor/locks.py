@@ -134,7 +134,7 @@ class Name:
             peer.close()
 
 
-class Space:
+class LockSpace:
     """Locks that exclude each other: those of one `gpus.locks`. Each keeps what it has learned of others' names."""
 
     def __init__(self, name: str) -> None:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fmha.harness.supervisor.bytecode import Kept
+from fmha.harness.supervisor.bytecode import KeptBytecode
 from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 MODULE = "fmha.harness.stages.hosted"
@@ -116,7 +116,7 @@ class Preloaded:
         environment: Mapping[str, str],
         tree: Path,
         log: Path,
-        known: Callable[[], Kept | None],
+        known: Callable[[], KeptBytecode | None],
     ) -> None:
         self._command, self._environment = list(command), dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
@@ -160,7 +160,7 @@ class Preloaded:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def _begin(self, tree: Path, log: Path, known: Callable[[], Kept | None]) -> None:
+    def _begin(self, tree: Path, log: Path, known: Callable[[], KeptBytecode | None]) -> None:
         at = self._command.index(MODULE) - 1
         with contextlib.suppress(OSError), log.open("ab") as file:
             text = f"# {MODULE}{_BOOT}"  # a list of processes shows how it begins

@@ -138,14 +138,14 @@ class Repository:
     def _listed(self, sha: str) -> trees.Entries:
         found = self._listing("ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", _name(sha))
         facts = (entry.partition(b"\t") for entry in found)
-        return trees.listed((path, trees.Entry(*_mode_and_blob(words))) for words, _, path in facts)
+        return trees.listed((path, trees.TreeEntry(*_mode_and_blob(words))) for words, _, path in facts)
 
     def _texts(self, entries: trees.Entries) -> dict[bytes, bytes]:
         """What each link of the tree says."""
         links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
         return dict(zip(links, self._contents(links), strict=True)) if links else {}
 
-    def _contents(self, entries: Mapping[bytes, trees.Entry]) -> Iterator[bytes]:
+    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Iterator[bytes]:
         """The blobs in the order of the entries, each as soon as git has unpacked it."""
         with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as said:
             names.write("".join(f"{entry.blob}\n" for entry in entries.values()).encode())

@@ -54,7 +54,7 @@ def reserve(folder: Path, wish: dict[str, Any], name: str, seconds: float) -> di
 
 def release(wish: dict[str, Any], folder: Path, name: str) -> bool:
     """Ends a reservation of this account, once the run in it has come to its end; whether there was one."""
-    space = locks.Space(gpus.Rules.of(wish, folder).locks)
+    space = locks.LockSpace(gpus.Rules.of(wish, folder).locks)
     try:
         state = space.look()
     finally:
@@ -94,7 +94,7 @@ def _keep(rules: gpus.Rules, query: bool, name: str, seconds: float, pipe: int) 
     gpu = lease.gpus[0].uuid if lease.gpus else gpus.PSEUDO
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     say(gpu=gpu, until=time.time() + seconds)
-    deadline, space, ended = time.monotonic() + seconds, locks.Space(rules.locks), False
+    deadline, space, ended = time.monotonic() + seconds, locks.LockSpace(rules.locks), False
     while True:
         ended = ended or time.monotonic() > deadline
         if ended and space.take(locks.inside(gpu), name) is not None:  # from here on no run of ours gets in

@@ -187,7 +187,7 @@ class _Run:
             return
         words, environment = bare(*self._command(str(python) if recipe is not None else named), job)
 
-        def known() -> bytecode.Kept | None:
+        def known() -> bytecode.KeptBytecode | None:
             kept = bytecode.known(folder, self._judges, python, wanted)
             # An older one is enclosed as a whole.
             return kept if kept is not None and any(path == _WALL for _, path in kept.sources) else None

@@ -57,7 +57,7 @@ class AwayError(Exception):
 
 
 @dataclass(frozen=True)
-class Task:
+class SlurmTask:
     """One task of an array as the scheduler sees it. `reason` is why it waits, or how it ended."""
 
     array: int
@@ -96,7 +96,7 @@ def script(wish: Mapping[str, Any], command: Sequence[str]) -> str:
     return f"#!/bin/sh\nunset FMHA_RUN\nexec {shlex.join(words)}\n"
 
 
-def tasks_of(run: str, more: Mapping[str, str] | None = None) -> list[Task]:
+def tasks_of(run: str, more: Mapping[str, str] | None = None) -> list[SlurmTask]:
     """All tasks of the run that Slurm has not forgotten yet. Raises AwayError, or HostError for what it refuses."""
     return _tasks(_run(_question(run), more=more))
 
@@ -117,7 +117,7 @@ class Question:
                 self._command, stdin=subprocess.DEVNULL, stdout=self._files[0], stderr=self._files[1]
             )
 
-    def answer(self) -> list[Task] | None:
+    def answer(self) -> list[SlurmTask] | None:
         """None as long as there is no answer. Raises as `tasks_of`."""
         if self._process is None:
             raise HostError(f"{self._command[0]} cannot be started", "log in to a node that has Slurm")
@@ -145,12 +145,12 @@ def _question(run: str) -> list[str]:
     return [*words, f"--format={_FORMAT}"]
 
 
-def _tasks(said: str) -> list[Task]:
+def _tasks(said: str) -> list[SlurmTask]:
     rows = [line.split("|", _FIELDS - 1) for line in said.splitlines()]
     found = []
     for _, array, index, state, node, reason in (row for row in rows if len(row) == _FIELDS):
         if array.isdigit() and index.isdigit():
-            found.append(Task(int(array), int(index), state, node, reason))
+            found.append(SlurmTask(int(array), int(index), state, node, reason))
     return found
 
 

@@ -32,20 +32,20 @@ _NOT_OURS = frozenset({b".git"})  # at the root: git's own note of which worktre
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """A file of a commit: its mode and the id of its blob, as git has them."""
 
     mode: str
     blob: str
 
 
-Entries = Mapping[bytes, Entry]
+Entries = Mapping[bytes, TreeEntry]
 
 
-def listed(found: Iterable[tuple[bytes, Entry]]) -> dict[bytes, Entry]:
+def listed(found: Iterable[tuple[bytes, TreeEntry]]) -> dict[bytes, TreeEntry]:
     """The files of a tree that git has listed with its folders. Raises HostError for a tree that no folder can hold:
     two entries of one name, something below a file or a link, a name that is none, or one of git's own."""
-    entries: dict[bytes, Entry] = {}
+    entries: dict[bytes, TreeEntry] = {}
     folders: set[bytes] = set()
     for path, entry in found:
         above, _, name = path.rpartition(b"/")
@@ -187,7 +187,7 @@ def named(paths: list[bytes]) -> str:
     return shown + (f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else "")
 
 
-def _same(path: bytes, entry: Entry) -> bool:
+def _same(path: bytes, entry: TreeEntry) -> bool:
     """Whether mode and contents are those of the entry; the id of a blob is the digest of both its size and bytes."""
     try:
         if entry.mode == LINK:
@@ -214,7 +214,7 @@ def _read(descriptor: int, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _digest(data: bytes, entry: Entry) -> str:
+def _digest(data: bytes, entry: TreeEntry) -> str:
     algorithm = hashlib.sha1 if len(entry.blob) == 40 else hashlib.sha256
     return algorithm(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 

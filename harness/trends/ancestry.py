@@ -14,7 +14,7 @@ _FIELDS = "%H%x1f%P%x1f%cI%x1f%an%x1f%s%x1f%D"
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class ListedCommit:
     """`known` when it is in this clone; otherwise nothing but its name is known. `parents` are the nearest ancestors
     that are listed, too."""
 
@@ -26,15 +26,15 @@ class Commit:
     known: bool
 
 
-def ordered(root: Path, first_run: Mapping[str, str]) -> list[Commit]:
+def ordered(root: Path, first_run: Mapping[str, str]) -> list[ListedCommit]:
     """The commits, ancestors first. Those that are not in the clone come before them by the time of their first run,
     which `first_run` has by commit, as is all there is where nothing is a clone."""
     known = _log(root, sorted(first_run))
     strangers = sorted((when, sha) for sha, when in first_run.items() if sha not in known)
-    return [Commit(sha, "", "", when, (), False) for when, sha in strangers] + list(known.values())
+    return [ListedCommit(sha, "", "", when, (), False) for when, sha in strangers] + list(known.values())
 
 
-def _log(root: Path, shas: Sequence[str]) -> dict[str, Commit]:
+def _log(root: Path, shas: Sequence[str]) -> dict[str, ListedCommit]:
     try:
         check = "--batch-check=%(objecttype) %(objectname)"
         asked = git(root, "cat-file", check, text="\n".join(shas), seconds=SECONDS)
@@ -55,5 +55,5 @@ def _log(root: Path, shas: Sequence[str]) -> dict[str, Commit]:
             tags = tuple(
                 part.strip().removeprefix("tag: refs/tags/") for part in names.split(",") if "tag: refs/tags/" in part
             )
-            found[sha] = Commit(sha, subject, author, when, tags, True)
+            found[sha] = ListedCommit(sha, subject, author, when, tags, True)
     return found

@@ -20,7 +20,7 @@ ROUNDS = 20  # each halves what is left at least where a thing was timed by two
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class ComparedGpu:
     """`slower` is by what share its times are longer than the model's median; None where nothing was timed.
     `other_bits` counts outputs that most GPUs of the model have otherwise. `chance` is that of one so far out."""
 
@@ -37,7 +37,7 @@ class Gpu:
         return self.chance < MOST_CHANCE or self.other_bits > 0
 
 
-def gpus(runs: Sequence[Facts]) -> list[Gpu]:
+def gpus(runs: Sequence[Facts]) -> list[ComparedGpu]:
     """By model and uuid."""
     by_model: dict[str, dict[str, list[Facts]]] = {}
     for run in runs:
@@ -46,7 +46,7 @@ def gpus(runs: Sequence[Facts]) -> list[Gpu]:
     return [gpu for model, found in sorted(by_model.items()) for gpu in _model(model, found)]
 
 
-def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[Gpu]:
+def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[ComparedGpu]:
     slower, other = _slower(found), _other_bits(found)
     made = []
     for uuid, runs in sorted(found.items()):
@@ -55,7 +55,7 @@ def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[Gpu]:
         own = slower.get(uuid)
         chance = _chance(own, rest) if own is not None and len(slower) >= LEAST else 1.0
         share = None if own is None else math.expm1(own)
-        made.append(Gpu(model, uuid, hosts, len(runs), share, other[uuid], chance))
+        made.append(ComparedGpu(model, uuid, hosts, len(runs), share, other[uuid], chance))
     return made
 
 

@@ -18,10 +18,10 @@ from fmha.harness.judge.comparison.comparison import Kind, Regression
 from fmha.harness.judge.comparison.noise import LEAST_DEVIATION
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status
-from fmha.harness.trends.ancestry import Commit
+from fmha.harness.trends.ancestry import ListedCommit
 from fmha.harness.trends.extract import Facts
 from fmha.harness.trends.modelled import FIGURE, Times
-from fmha.harness.trends.steps import Step, exact_steps, steps
+from fmha.harness.trends.steps import LevelStep, exact_steps, steps
 
 ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal
 FAILED = "failed"  # 1 where any run did not pass
@@ -39,7 +39,7 @@ class Series:
     line: str
     at: tuple[int, ...]
     values: tuple[float, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[LevelStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trends:
-    commits: Sequence[Commit]
+    commits: Sequence[ListedCommit]
     runs: Sequence[Facts]
     lines: tuple[str, ...]
     series: Sequence[Series]
@@ -70,7 +70,7 @@ def line_of(run: Facts) -> str:
     return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
 
 
-def trends(runs: Sequence[Facts], commits: Sequence[Commit], times: Sequence[Times] = ()) -> Trends:
+def trends(runs: Sequence[Facts], commits: Sequence[ListedCommit], times: Sequence[Times] = ()) -> Trends:
     """All series of the runs of whole commits, and of their modelled times. `commits` has every commit of them."""
     places = {commit.sha: place for place, commit in enumerate(commits)}
     clean = [run for run in runs if not run.dirty]
@@ -137,14 +137,15 @@ def one_series(subject: str, figure: str, line: str, found: Mapping[int, float],
     known = [value if math.isfinite(value) else top for value in scaled]  # what is no number is far worse than any
     steps_of = steps(known, DEVIATION.get(figure, LEAST_DEVIATION), most_chance)
     levels = tuple(
-        Step(step.at, math.exp(step.before) - floor, math.exp(step.after) - floor, step.chance) for step in steps_of
+        LevelStep(step.at, math.exp(step.before) - floor, math.exp(step.after) - floor, step.chance)
+        for step in steps_of
     )
     return Series(subject, figure, line, at, values, levels)
 
 
 def _changes(series: Sequence[Series], axes: Mapping[str, Axes]) -> Iterator[Change]:
     """The steps at a commit, put together by what the configurations have in common."""
-    found: dict[tuple[int, str, bool], list[tuple[Series, Step]]] = {}
+    found: dict[tuple[int, str, bool], list[tuple[Series, LevelStep]]] = {}
     for item in series:
         for step in item.steps:
             found.setdefault((item.at[step.at], item.line, step.after > step.before), []).append((item, step))
@@ -163,7 +164,7 @@ def _changes(series: Sequence[Series], axes: Mapping[str, Axes]) -> Iterator[Cha
             yield Change(place, unknown, line, group, worse, min(chances[name] for name in names), tuple(names))
 
 
-def _told(item: Series, step: Step, axes: Mapping[str, Axes]) -> Regression:
+def _told(item: Series, step: LevelStep, axes: Mapping[str, Axes]) -> Regression:
     kind, before, after = _kind(item, axes), step.before, step.after
     if kind is Kind.STATUS:
         words = ("pass", "fail") if after > before else ("fail", "pass")

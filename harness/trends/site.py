@@ -26,7 +26,7 @@ from fmha.harness.report.details import anchor_of
 from fmha.harness.text import shown
 from fmha.harness.trends.baselines import Baseline
 from fmha.harness.trends.extract import Facts
-from fmha.harness.trends.gpus import Gpu
+from fmha.harness.trends.gpus import ComparedGpu
 from fmha.harness.trends.series import Change, Series, Trends, line_of
 
 MOST_CHANGES = 100  # on the first page; a commit's page has all of its own
@@ -48,7 +48,7 @@ class Written:
 class Content:
     trends: Trends
     baselines: Sequence[Baseline]
-    gpus: Sequence[Gpu]
+    gpus: Sequence[ComparedGpu]
     unreadable: Mapping[str, str]
     latest: str = ""  # the newest run's report, as HTML
     within: Mapping[str, str] = field(default_factory=dict)  # how far a line of modelled times may be off, by line

@@ -24,7 +24,7 @@ LEAST = 5  # values, or there is no spread to speak of
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LevelStep:
     """The value at `at` is the first of another level. `chance` is the probability of such a step where there is none;
     0 where values are exact. `before` and `after` are means of the levels."""
 
@@ -34,12 +34,14 @@ class Step:
     chance: float
 
 
-def exact_steps(values: Sequence[float]) -> list[Step]:
+def exact_steps(values: Sequence[float]) -> list[LevelStep]:
     """Of values that have no noise: wherever one differs from the one before it."""
-    return [Step(at, values[at - 1], values[at], 0.0) for at in range(1, len(values)) if values[at] != values[at - 1]]
+    return [
+        LevelStep(at, values[at - 1], values[at], 0.0) for at in range(1, len(values)) if values[at] != values[at - 1]
+    ]
 
 
-def steps(values: Sequence[float], least_deviation: float, most_chance: float) -> list[Step]:
+def steps(values: Sequence[float], least_deviation: float, most_chance: float) -> list[LevelStep]:
     """The steps of a series, in order. A spread below `least_deviation` is taken for that; a step that chance makes
     with more than `most_chance` is none."""
     if len(values) < LEAST:
@@ -51,7 +53,7 @@ def steps(values: Sequence[float], least_deviation: float, most_chance: float) -
     edges = [0, *chances, len(series)]
     means = [float(series[a:b].mean()) for a, b in itertools.pairwise(edges)]
     return [
-        Step(at, before, after, chance)
+        LevelStep(at, before, after, chance)
         for (at, chance), (before, after) in zip(chances.items(), itertools.pairwise(means), strict=True)
     ]
 

@@ -36,7 +36,7 @@ from fmha.harness.worker.planner.sides import Side, side_of
 from fmha.harness.worker.processes.groups import die_with_parent
 from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
-from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
+from fmha.harness.worker.subjects.subject import Attention, Subject, SubjectRun
 
 if TYPE_CHECKING:
     from fmha.harness.worker.subjects.declared import Declared
@@ -236,7 +236,7 @@ def _launch(
     inputs: Any,
     schedule: str,
     seed: int | None = None,
-) -> Ran:
+) -> SubjectRun:
     name, seed = parse_schedule(schedule, work.job.seed if seed is None else seed)
     device = work.factory(seed, name)
     try:

@@ -10,8 +10,8 @@ from fmha.emulator import Device, Module, load_ptx
 from fmha.emulator.device import Schedule
 from fmha.emulator.mutation import (
     Mutant,
+    MutantTrial,
     MutationError,
-    Trial,
     load_redundant,
     mutants_of,
     run_mutants,
@@ -20,8 +20,8 @@ from fmha.emulator.mutation import (
 from fmha.emulator.mutation.__main__ import load_launch, main, sample, summary
 from fmha.emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
 from fmha.emulator.mutation.redundant import ANY_LINE
-from fmha.emulator.mutation.run import Outcome, check_original, check_reached
-from fmha.emulator.mutation.statements import Source, moved, split_operands, statement_of
+from fmha.emulator.mutation.run import MutantOutcome, check_original, check_reached
+from fmha.emulator.mutation.statements import PtxSource, moved, split_operands, statement_of
 from fmha.emulator.ptx import Instruction
 from fmha.harness.contract.protocol import BuildResult
 from tests.emulator.micro import launch_micro, micro_ptx
@@ -99,7 +99,7 @@ def test_an_address_moves(address: str, further: str) -> None:
 
 def test_a_statement_over_several_lines_keeps_the_lines_behind_it() -> None:
     text = "first;\n  bar.sync\n    0 ;\nlast;"
-    source = Source(text)
+    source = PtxSource(text)
     span = source.span(Instruction("bar", ("sync",), (), None, 2, "bar.sync 0", None))
     assert span is not None
     assert source.replaced(span, "") == "first;\n  \n\nlast;"
@@ -179,12 +179,12 @@ def test_mutants_of_an_inline_block_use_its_own_names() -> None:
 # Judging
 
 
-def handover(module: Module, schedule: Schedule, seed: int) -> Trial:
+def handover(module: Module, schedule: Schedule, seed: int) -> MutantTrial:
     device = Device(schedule=schedule, seed=seed)
     out = device.alloc(4096, "out", zeroed=True)
     report = device.launch(module, "kernel", (1, 1, 1), (128, 1, 1), [out.address, bytes(128)])
     right = int(device.read(out.address, 4).view("uint32")[0]) == 5
-    return Trial(tuple(f.rule for f in report.findings), right)
+    return MutantTrial(tuple(f.rule for f in report.findings), right)
 
 
 def test_every_broken_handover_is_noticed() -> None:
@@ -224,7 +224,7 @@ def test_a_survivor_that_is_never_executed_says_nothing() -> None:
     judged = [check_reached(o, ptx, function, handover) for o in outcomes]
     assert [o.status for o in judged] == ["unreached", "survived"]
     assert summary(judged)["score"] == 0
-    killed = Outcome(mutants[0], "killed", "race")
+    killed = MutantOutcome(mutants[0], "killed", "race")
     assert check_reached(killed, ptx, function, handover) is killed
 
 
@@ -240,19 +240,21 @@ bar.sync 0;
 """
 
 
-def proof_of(body: str, barrier: int, what: str = "deleted", text: str = "bar.sync 0") -> Outcome:
+def proof_of(body: str, barrier: int, what: str = "deleted", text: str = "bar.sync 0") -> MutantOutcome:
     """What the tool says of the kernel without its so-manieth bar.sync 0, or of another mutant."""
     ptx = micro_ptx(body, "barrier")
     function = load_ptx(ptx).parsed.functions["kernel"]
     first = body.strip().splitlines()[0]
     start = next(n for n, x in enumerate(ptx.splitlines(), 1) if x.strip() == first.strip())
     mutants = [m for m in mutants_of(ptx, function) if m.what == what and m.text == text and m.line >= start]
-    return check_separation(Outcome(mutants[barrier], "survived", ""), ptx, function, micro_launch, schedule_plan(1))
+    return check_separation(
+        MutantOutcome(mutants[barrier], "survived", ""), ptx, function, micro_launch, schedule_plan(1)
+    )
 
 
-def micro_launch(module: Module, schedule: Schedule, seed: int) -> Trial:
+def micro_launch(module: Module, schedule: Schedule, seed: int) -> MutantTrial:
     report, _, _ = launch_micro(module, seed=seed, schedule=schedule)
-    return Trial(tuple(f.rule for f in report.findings), True)
+    return MutantTrial(tuple(f.rule for f in report.findings), True)
 
 
 def test_a_barrier_between_the_steps_of_one_warp_is_proven_redundant() -> None:

@@ -12,7 +12,7 @@ from fmha.emulator.decode import allocation, program
 from fmha.emulator.decode.builder import Emitted
 from tests.emulator.micro import micro_ptx, run_micro
 
-Allocated = tuple[dict[str, allocation.Place], int]
+Allocated = tuple[dict[str, allocation.RegisterPlace], int]
 
 # Lane 0 goes ahead and writes a word while the others still need the predicate, which is dead where lane 0 is.
 DIVERGED = """

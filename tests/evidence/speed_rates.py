@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.judge.comparison.speed import Verdict, judge
+from fmha.harness.judge.comparison.speed import SpeedVerdict, judge
 
 ROUNDS = 40
 NOISE = 0.01  # standard deviation of a round's logarithm
@@ -57,24 +57,24 @@ def times(disturbance: Disturbance, truth: float, generator: np.random.Generator
     return (1e-4 * a * noise[0]).tolist(), (1e-4 * (1 + truth) * b * noise[1]).tolist()
 
 
-def verdicts(disturbance: Disturbance, truth: float, trials: int) -> Counter[Verdict]:
+def verdicts(disturbance: Disturbance, truth: float, trials: int) -> Counter[SpeedVerdict]:
     generator = np.random.default_rng([int(1000 * truth), DISTURBANCES.index(disturbance)])
     return Counter(judge(*times(disturbance, truth, generator), seed=trial).verdict for trial in range(trials))
 
 
 def synthetic(trials: int) -> None:
-    print(f"| times | slower by | {' | '.join(Verdict)} |\n| --- | --- |{' --- |' * len(Verdict)}")
+    print(f"| times | slower by | {' | '.join(SpeedVerdict)} |\n| --- | --- |{' --- |' * len(SpeedVerdict)}")
     for disturbance in DISTURBANCES:
         for truth in TRUTHS:
             found = verdicts(disturbance, truth, trials)
-            shares = " | ".join(f"{found[verdict] / trials:.1%}" for verdict in Verdict)
+            shares = " | ".join(f"{found[verdict] / trials:.1%}" for verdict in SpeedVerdict)
             print(f"| {disturbance.__name__} | {truth:.0%} | {shares} |", flush=True)
 
 
 def measured(path: Path) -> None:
     document = json.loads(path.read_text())
-    print(f"{document['gpu']}\n\n| slower by | {' | '.join(Verdict)} | estimates | widest interval |")
-    print(f"| --- |{' --- |' * (len(Verdict) + 2)}")
+    print(f"{document['gpu']}\n\n| slower by | {' | '.join(SpeedVerdict)} | estimates | widest interval |")
+    print(f"| --- |{' --- |' * (len(SpeedVerdict) + 2)}")
     for truth in sorted({run["slower"] for run in document["runs"]}):
         runs = [run for run in document["runs"] if run["slower"] == truth]
         judged = [
@@ -84,7 +84,7 @@ def measured(path: Path) -> None:
         found = Counter(item.verdict for item in judged)
         changes = [item.change for item in judged]
         width = max(item.high - item.low for item in judged)
-        counts = " | ".join(f"{found[verdict]} of {len(runs)}" for verdict in Verdict)
+        counts = " | ".join(f"{found[verdict]} of {len(runs)}" for verdict in SpeedVerdict)
         print(f"| {truth:.0%} | {counts} | {min(changes):+.3%} to {max(changes):+.3%} | {width:.3%} |")
 
 

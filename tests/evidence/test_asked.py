@@ -11,7 +11,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.asked import asked
-from fmha.harness.evidence.regress import Verdict
+from fmha.harness.evidence.regress import BaselineVerdict
 from fmha.harness.evidence.story import sentence, tell
 from fmha.harness.judge.comparison.comparison import Comparison, Kind, compare
 from fmha.harness.judge.status import Status
@@ -151,7 +151,7 @@ def test_a_machine_that_fails_and_a_run_that_is_stopped_are_no_regression(
     found = held(new)
     assert found.regressions == ()
     assert any("143 configuration(s) were not come to" in note for note in found.notes)
-    verdict = Verdict(BASE, new, None, found, frozenset(), ())
+    verdict = BaselineVerdict(BASE, new, None, found, frozenset(), ())
     assert verdict.exit_code is code
     assert str(verdict).startswith(new.verdict.word)
     if guard is Status.INFRA_ERROR:

@@ -237,7 +237,7 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
     monkeypatch: pytest.MonkeyPatch, peer: str, sizes: str, names: list[str]
 ) -> None:
     monkeypatch.setattr(libraries, "WORKSPACE_BYTES", 1)
-    row = rows.Row(*SMALL[sizes])
+    row = rows.PeerRow(*SMALL[sizes])
     x = rows.draw(row, 0, "cpu")
     ways = libraries.PEERS[peer](row)
     assert list(ways) == names
@@ -254,7 +254,7 @@ def test_ours_is_right_in_each_layout_and_stores_what_fa3_does(monkeypatch: pyte
     monkeypatch.setattr(
         beside, "attention", lambda *tensors, **options: results.append(attention(*tensors, **options)) or results[-1]
     )
-    row = rows.Row(*SMALL[sizes])
+    row = rows.PeerRow(*SMALL[sizes])
     x = rows.draw(row, 0, "cpu")
     o = beside._ours(row, x)()
     assert o.shape == x.q.shape
@@ -294,7 +294,7 @@ def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.M
     ],
 )
 def test_a_row_that_a_peer_does_not_take_is_refused_in_its_record(peer: str, sizes: str, why: str) -> None:
-    row = rows.Row(*(SMALL | {"odd page": ("", 64, 1, 2, 1, 1, 8)})[sizes])
+    row = rows.PeerRow(*(SMALL | {"odd page": ("", 64, 1, 2, 1, 1, 8)})[sizes])
     record, ready = beside.fastest(row, [rows.draw(row, 0, "cpu")], libraries.PEERS[peer])
     assert why in record["refused"]
     assert ready is None
@@ -339,7 +339,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_fastest_right_way_counts_and_wrong_ones_are_told(graphs: list[Any]) -> None:
-    row = rows.Row(*SMALL["decode"])
+    row = rows.PeerRow(*SMALL["decode"])
     x = rows.draw(row, 0, "cpu")
     right = _right(row, x)
     ways = {
@@ -359,7 +359,7 @@ def test_the_fastest_right_way_counts_and_wrong_ones_are_told(graphs: list[Any])
 
 
 def test_a_contender_with_no_right_way_is_told_and_not_timed(graphs: list[Any]) -> None:
-    row = rows.Row(*SMALL["decode"])
+    row = rows.PeerRow(*SMALL["decode"])
     x = rows.draw(row, 0, "cpu")
     record, ready = beside.fastest(row, [x], lambda _: {"": Way(0.1, _right(row, x) + 1.0)})
     assert record["relative_error"] > 1.0
@@ -378,14 +378,14 @@ def test_calls_are_kept_until_every_graph_was_timed(monkeypatch: pytest.MonkeyPa
         assert all(call() is not None for graph in graphs.values() for call in graph.calls)
         return {name: [1.0] * rounds for name in graphs}
 
-    sdpa = libraries.PEERS["sdpa"](rows.Row(*SMALL["decode"]))[""].make
+    sdpa = libraries.PEERS["sdpa"](rows.PeerRow(*SMALL["decode"]))[""].make
     monkeypatch.setattr(libraries, "WORKSPACE_BYTES", 1)
     monkeypatch.setattr(beside, "MOST_SETS", 2)
     monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
     monkeypatch.setattr(beside, "_ours", sdpa)
     monkeypatch.setattr(beside, "captured", Graph)
     monkeypatch.setattr(beside, "in_turn", in_turn)
-    measured = beside.measure(rows.Row(*SMALL["decode"]), ["fa3", "flashinfer"], 3)["results"]
+    measured = beside.measure(rows.PeerRow(*SMALL["decode"]), ["fa3", "flashinfer"], 3)["results"]
     assert {name: found["median_us"] for name, found in measured.items()} == dict.fromkeys(measured, 0.5)
     assert list(measured) == ["ours", "fa3", "flashinfer"]
 
@@ -410,36 +410,36 @@ def shown() -> dict[str, Any]:
     refused = {"refused": "has no such head_dim"}
     return record_of(
         (
-            rows.Row("decode", 128, 16, 128, 1, 1, 8192),
+            rows.PeerRow("decode", 128, 16, 128, 1, 1, 8192),
             {
                 "ours": timed(20.0), "fa3": timed(30.0), "flashmla": refused,
                 "flashinfer": timed(25.0, way="fa2, paged", not_timed={"for graphs": {"refused": "no"}}),
             },
         ),
         (
-            rows.Row("few", 128, 1, 16, 1, 1, 8192),
+            rows.PeerRow("few", 128, 1, 16, 1, 1, 8192),
             {
                 "ours": timed(5.0), "fa3": timed(10.0), "flashmla": refused,
                 "flashinfer": timed(20.0, way="fa2, paged"),
             },
         ),
         (
-            rows.Row("full", 64, 4, 16, 16, 4096, 4096),
+            rows.PeerRow("full", 64, 4, 16, 16, 4096, 4096),
             {
                 "ours": timed(550.0), "fa3": timed(495.0), "flashmla": refused,
                 "flashinfer": timed(605.0, way="fa3, ragged"),
             },
         ),
         (
-            rows.Row("by token", 64, 8, 32, 8, 1024, 1024, True, by_token=True),
+            rows.PeerRow("by token", 64, 8, 32, 8, 1024, 1024, True, by_token=True),
             {"ours": timed(100.0), "fa3": timed(115.0), "flashmla": refused, "flashinfer": refused},
         ),
         (
-            rows.Row("packed", 64, 3, 32, 8, 40, 40, True, by_token=True, lengths=(9, 40, 23)),
+            rows.PeerRow("packed", 64, 3, 32, 8, 40, 40, True, by_token=True, lengths=(9, 40, 23)),
             {"ours": timed(10.0), "fa3": timed(9.5), "flashmla": refused, "flashinfer": refused},
         ),
         (
-            rows.Row("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
+            rows.PeerRow("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
             {
                 "ours": timed(64.0), "fa3": refused, "flashmla": timed(68.4, columns=576),
                 "flashinfer": {"relative_error": 0.5, "way": "fa3, MLA", "columns": 576},

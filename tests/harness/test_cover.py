@@ -55,7 +55,7 @@ def test_every_legal_pair_and_triple_is_there(made: dict[str, list[cover.Row]], 
     assert len(left) < len(cover.wanted(space.fields)) / 10
 
 
-def possible(space: cover.Space, fields: cover.Values, row: dict[str, object]) -> bool:
+def possible(space: cover.CoverSpace, fields: cover.Values, row: dict[str, object]) -> bool:
     if not all(check(space, row) for needs, check in cover.RULES if needs <= row.keys()):
         return False
     name = next((name for name in fields if name not in row), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fmha.harness.stages.init import EXAMPLES, Choice, initialise
+from fmha.harness.stages.init import EXAMPLES, InitChoice, initialise
 from scripts.requirements import requirements
 
 
@@ -21,7 +21,7 @@ def test_every_example_is_one_of_init(repository: Path) -> None:
     ("example", "module"), [("rmsnorm", ""), ("gemm", ""), ("triton", "triton"), ("cute", "cutlass")]
 )
 def test_the_workflow_installs_what_the_example_imports(tmp_path: Path, example: str, module: str) -> None:
-    initialise(tmp_path, Choice(example))
+    initialise(tmp_path, InitChoice(example))
     workflow = yaml.safe_load((tmp_path / ".github/workflows/fmha.yml").read_text())
     (install,) = [step["run"] for step in workflow["jobs"]["matrix"]["steps"] if step.get("name") == "Install"]
     (extras,) = re.findall(r"fmha\[([a-z,]+)\]", install)

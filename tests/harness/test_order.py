@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fmha.harness.bench.trials import order
-from fmha.harness.bench.trials.order import Row, matched, noise, pairs, rates
+from fmha.harness.bench.trials.order import TrialRow, matched, noise, pairs, rates
 from fmha.harness.bench.trials.trial import every_trial
 from fmha.harness.bench.trials.tried import row_of
 
-ROW = Row(("decode", 64, False), ("hd64", 8, (1, 1), True), 10.0, 9.0, 0)
+ROW = TrialRow(("decode", 64, False), ("hd64", 8, (1, 1), True), 10.0, 9.0, 0)
 
 
 def test_pairs_are_of_one_problem_and_right_where_both_orders_agree():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.supervisor import preload
-from fmha.harness.supervisor.bytecode import Kept
+from fmha.harness.supervisor.bytecode import KeptBytecode
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
 from fmha.harness.worker.processes.groups import has_exited
 from tests.integration.processes import eventually
@@ -29,17 +29,17 @@ MODULES = {
 }
 
 
-def kept(folder: Path, sources: Mapping[str, str] = MODULES) -> Kept:
+def kept(folder: Path, sources: Mapping[str, str] = MODULES) -> KeptBytecode:
     data = {}
     for number, text in enumerate(sources.values()):
         source = folder / f"{number}.py"
         source.write_text(text.replace("{folder!r}", repr(str(folder))))
         py_compile.compile(str(source), str(source.with_suffix(".pyc")), doraise=True)
         data[f"blob{number}"] = source.with_suffix(".pyc").read_bytes()
-    return Kept("tag", list(zip(data, sources, strict=True)), data)
+    return KeptBytecode("tag", list(zip(data, sources, strict=True)), data)
 
 
-def begun(folder: Path, known: Kept | None, python: str = sys.executable) -> Preloaded:
+def begun(folder: Path, known: KeptBytecode | None, python: str = sys.executable) -> Preloaded:
     command = ["/bin/sh", "-c", 'exec "$@" --parent "$PPID"', "sh", python, "-m", MODULE, "the-run"]
     return Preloaded(command, {"PATH": "/usr/bin:/bin"}, folder / "tree", folder / "log", lambda: known)
 

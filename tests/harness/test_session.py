@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from fmha.harness.bench.gpus.session import Session, project
+from fmha.harness.bench.gpus.session import SiliconSession, project
 from fmha.harness.config import load
 
 
@@ -23,14 +23,14 @@ def test_the_project_is_one_commit_that_a_run_leaves_clean(tmp_path: Path) -> No
 
 
 def test_a_step_keeps_its_words_its_code_and_its_limit(tmp_path: Path) -> None:
-    session = Session(tmp_path, 60)
+    session = SiliconSession(tmp_path, 60)
     assert session.run("failing", ["sh", "-c", "echo words; exit 3"], 60).code == 3
     assert (tmp_path / "failing.log").read_text() == "words\n"
     assert session.run("sleeping", ["sleep", "600"], 1).code is None
 
 
 def test_a_session_ends_what_runs_and_begins_nothing_more_once_its_time_is_over(tmp_path: Path) -> None:
-    session = Session(tmp_path, 1)
+    session = SiliconSession(tmp_path, 1)
     assert session.run("sleeping", ["sleep", "600"], 600).code is None
     assert session.run("late", ["touch", str(tmp_path / "ran")], 600).code is None
     assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Finding, Module, encode_tiled, load_ptx
-from fmha.harness.bench.shapes.launch_shapes import SHAPES, Shape, combine_launch, shape_of
+from fmha.harness.bench.shapes.launch_shapes import SHAPES, BuildShape, combine_launch, shape_of
 from fmha.harness.bench.shapes.problem import Problem, map_shapes, pack
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
@@ -24,13 +24,13 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 ROOT = Path(__file__).parents[2]
 SHARED: Path | None = None  # set by a test run
-BUILT: dict[Shape, Callable[[], Path]] = {}  # PTX of what the harness launches, as a test run builds it
+BUILT: dict[BuildShape, Callable[[], Path]] = {}  # PTX of what the harness launches, as a test run builds it
 POISON = np.uint32(0x7FEDBEEF)
 # head_dim, FMHA_ROWS and kind of what the harness launches.
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
 
 
-def compile_for(shape: Shape, target: Path) -> None:
+def compile_for(shape: BuildShape, target: Path) -> None:
     """Compiles the kernel to PTX, a shape of launch.h as the harness does."""
     kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
     defines = shape.defines
@@ -43,7 +43,7 @@ def compile_for(shape: Shape, target: Path) -> None:
     subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
 
 
-def assembled(shape: Shape, folder: Path) -> str:
+def assembled(shape: BuildShape, folder: Path) -> str:
     """What ptxas says of the kernel, the very PTX that runs here."""
     ptx = folder / "kernel.ptx"
     ptx.write_text(_ptx(shape))
@@ -53,7 +53,7 @@ def assembled(shape: Shape, folder: Path) -> str:
 
 
 @functools.cache
-def module(shape: Shape, edit: tuple[str, str] | None = None) -> Module:
+def module(shape: BuildShape, edit: tuple[str, str] | None = None) -> Module:
     """The kernel of `shape`; with `edit`, text in its PTX and what takes its place."""
     text = _ptx(shape)
     if edit:
@@ -62,7 +62,7 @@ def module(shape: Shape, edit: tuple[str, str] | None = None) -> Module:
     return load_ptx(text)
 
 
-def _ptx(shape: Shape) -> str:
+def _ptx(shape: BuildShape) -> str:
     """What nvcc makes of the kernel: once for all workers of a run, which have a folder in common."""
     if built := BUILT.get(shape):
         return built().read_text()
@@ -86,7 +86,7 @@ def run(
     x: dict[str, NDArray[Any]],
     seed: int = 0,
     schedule: Any = "realistic",
-    shape: Shape | None = None,
+    shape: BuildShape | None = None,
     edit: tuple[str, str] | None = None,
 ) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
     """Outputs and findings; everything is poisoned before the launch. `shape` defaults to the head_dim's

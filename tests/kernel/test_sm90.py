@@ -14,7 +14,7 @@ import pytest
 
 from fmha.harness.bench.shapes.cases import checks
 from fmha.harness.bench.shapes.check_numbers import verdict
-from fmha.harness.bench.shapes.launch_shapes import Shape, shape_of
+from fmha.harness.bench.shapes.launch_shapes import BuildShape, shape_of
 from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
@@ -152,7 +152,9 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     for (d, asked_rows, kind), line in zip(kernels, printed, strict=True):
         *figures, threads, shared_bytes = map(int, line.split())
         rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
-        header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas, kind)
+        header = BuildShape(
+            rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas, kind
+        )
         assert header == shape_of(d, asked_rows, kind)
         assert asked_rows in (0, rows)
         assert (threads, shared_bytes) == (header.threads, header.shared_bytes)

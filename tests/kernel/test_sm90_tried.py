@@ -11,7 +11,7 @@ import pytest
 
 from fmha.harness.bench.shapes.cases import checks
 from fmha.harness.bench.shapes.check_numbers import verdict
-from fmha.harness.bench.shapes.launch_shapes import Shape
+from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.bench.shapes.variants import REBUILT, RESHAPED
 from tests.kernel import sm90_rig
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.nightly, pytest.mark.nvcc, pytest.mark.xdist_group("sm
 EVERY_CHECK = [(name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape)))]
 
 
-def own(shape: Shape) -> Shape:
+def own(shape: BuildShape) -> BuildShape:
     """The build without what is tried."""
     return replace(shape, clocks=False)
 
 
-def split(shape: Shape) -> Problem:
+def split(shape: BuildShape) -> Problem:
     """Several row tiles in two batch entries; the last split has no keys in one of them."""
     return Problem(
         shape.head_dim, heads=70, t=3, s_k=5 * shape.keys + 1, batch=2, splits=5, sink=True, kv_lens=True, bf16=True,

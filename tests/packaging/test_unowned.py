@@ -12,7 +12,7 @@ import pytest
 from fmha.harness.errors import ExitCode
 from fmha.harness.extras import install
 from fmha.harness.stages import installed
-from fmha.harness.stages.init import EXAMPLES, WORKFLOWS, Choice, initialise
+from fmha.harness.stages.init import EXAMPLES, WORKFLOWS, InitChoice, initialise
 from tests.forked import fmha
 
 # An installer and, further on in the line, the name: with extras or without, and with no place behind it.
@@ -55,7 +55,7 @@ def test_no_file_installs_it(repository: Path) -> None:
 @pytest.mark.parametrize("ci", [name for name in WORKFLOWS if name != "none"])
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_nor_does_what_init_writes(tmp_path: Path, example: str, ci: str) -> None:
-    for name in initialise(tmp_path, Choice(example, ci=ci)):
+    for name in initialise(tmp_path, InitChoice(example, ci=ci)):
         assert not UNOWNED.search((tmp_path / name).read_text(encoding="utf-8"))
 
 
@@ -82,7 +82,7 @@ def test_the_workflow_installs_what_is_installed_here(
 ) -> None:
     assert installed._place(said) == place
     monkeypatch.setattr("fmha.harness.stages.init.place", lambda: installed._place(said))
-    initialise(tmp_path, Choice())
+    initialise(tmp_path, InitChoice())
     text = (tmp_path / WORKFLOWS["github"]).read_text()
     (line,) = re.findall(r"run: (pip .*)", text)
     if place is None:

@@ -121,7 +121,7 @@ def test_accounts_take_turns_and_priority_is_among_ones_own(client: Client, coll
         expected = [theirs, order[2], order[0], order[1]]
 
         def queued() -> list[str]:
-            space = locks.Space(str(client.server.folder))
+            space = locks.LockSpace(str(client.server.folder))
             try:
                 return [claim.run for claim in space.look().queue(locks.digest("emulator"))]
             finally:
@@ -229,7 +229,7 @@ def test_a_run_left_in_a_reservation_that_was_killed_keeps_its_gpu(client: Clien
     with client.server.hold("t1"):
         first = client.detached()
         client.wait_for(started("hd64_t1_sk128"))
-        space = locks.Space(str(client.server.folder))
+        space = locks.LockSpace(str(client.server.folder))
         os.kill(space.look().locks["emulator"].pid, signal.SIGKILL)
         assert eventually(lambda: "emulator" not in space.look().locks)
         space.close()
@@ -304,8 +304,8 @@ def act(package: Path) -> Iterator[object]:
 
 
 @pytest.fixture
-def space() -> Iterator[locks.Space]:
-    made = locks.Space("test")
+def space() -> Iterator[locks.LockSpace]:
+    made = locks.LockSpace("test")
     yield made
     made.close()
 
@@ -325,13 +325,13 @@ MOST_WAKES = 10  # within WAIT_SECONDS, the crowded looking once a second; a wai
 def wakes(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One for each time that a wait has slept."""
     counted: list[None] = []
-    sleep = locks.Space.sleep
+    sleep = locks.LockSpace.sleep
 
-    def slept(self: locks.Space, claims: Iterable[locks.Claim], seconds: float) -> None:
+    def slept(self: locks.LockSpace, claims: Iterable[locks.Claim], seconds: float) -> None:
         sleep(self, claims, seconds)
         counted.append(None)
 
-    monkeypatch.setattr(locks.Space, "sleep", slept)
+    monkeypatch.setattr(locks.LockSpace, "sleep", slept)
     return counted
 
 
@@ -381,7 +381,7 @@ def test_a_lock_that_does_not_listen_holds_and_is_waited_for_asleep(act, wakes: 
     assert 0 < len(wakes) < MOST_WAKES
 
 
-def test_nobody_speaks_for_another(act, space: locks.Space):
+def test_nobody_speaks_for_another(act, space: locks.LockSpace):
     """Words about a lock count only from the process that has it."""
     holder = act("held = space.take('emulator', RUN.replace('2026', '2027'))", user=UID)
     act("words = raw(f'{prefix}/held/{locks.digest(\"emulator\")}/0/0/{RUN}')")
@@ -390,7 +390,7 @@ def test_nobody_speaks_for_another(act, space: locks.Space):
     assert lock.run.startswith("2027")
 
 
-def test_a_place_that_claims_to_be_older_wins_no_turn(act, space: locks.Space):
+def test_a_place_that_claims_to_be_older_wins_no_turn(act, space: locks.LockSpace):
     """It comes first among those whose turn it is as well, but an account has each turn once."""
     act(
         "names = [raw(f'{prefix}/wait/{locks.digest(\"emulator\")}/0/0/{n}/' + RUN.replace('00000000', f'{n:08}')) "
@@ -406,7 +406,9 @@ def test_a_place_that_claims_to_be_older_wins_no_turn(act, space: locks.Space):
             name.close()
 
 
-def test_a_lock_whose_connections_are_used_up_still_holds(act, space: locks.Space, wakes: list[None], tmp_path: Path):
+def test_a_lock_whose_connections_are_used_up_still_holds(
+    act, space: locks.LockSpace, wakes: list[None], tmp_path: Path
+):
     """Linux lets one more connect than the owner asked for; the rest cannot see whose it is and look again."""
     pid = act("held = raw(prefix + '/lock/emulator')", BACKLOG="0")
     crowd = [locks._dial(f"{space._prefix}/lock/emulator") for _ in range(2)]
@@ -418,7 +420,7 @@ def test_a_lock_whose_connections_are_used_up_still_holds(act, space: locks.Spac
     crowd[0].close()
 
 
-def test_an_owner_makes_room_for_those_who_look(space: locks.Space):
+def test_an_owner_makes_room_for_those_who_look(space: locks.LockSpace):
     """More look at a lock while it is held than may be connected at once."""
     names = space.take("emulator", MINE)
     assert names is not None

@@ -13,7 +13,7 @@ from fmha.harness.config import interpret
 from fmha.harness.config.model import Limits
 from fmha.harness.hosts.base import Order
 from fmha.harness.hosts.remote import job_of, settings_of
-from fmha.harness.hosts.sync import Source
+from fmha.harness.hosts.sync import CommitSource
 from fmha.harness.supervisor import requests
 from fmha.harness.supervisor.rundir import HostError
 
@@ -43,7 +43,9 @@ def job(repository: Path) -> dict[str, Any]:
         spare=[SHA],
         costs={"x": 1.5},
     )
-    return job_of(RUN, order, Source("https://x/y.git", "refs/heads/topic/ü", True), settings_of(host), host.name, SHA)
+    return job_of(
+        RUN, order, CommitSource("https://x/y.git", "refs/heads/topic/ü", True), settings_of(host), host.name, SHA
+    )
 
 
 def start(job: dict[str, Any]) -> dict[str, Any]:

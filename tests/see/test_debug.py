@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fmha import emulator
-from fmha.emulator.debug.session import Session, WrongCommandError, parse_break
+from fmha.emulator.debug.session import DebugSession, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
 from fmha.harness.see.files import of_file
 from fmha.harness.see.subject import Subject
@@ -54,7 +54,7 @@ def said(subject: Subject, script: str) -> list[str]:
             lines.append(f"(fmha) {line}")
             yield line
 
-    Session(subject.run, Terminal(commands(), lines.append)).debug()
+    DebugSession(subject.run, Terminal(commands(), lines.append)).debug()
     return lines
 
 

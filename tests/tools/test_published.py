@@ -10,7 +10,7 @@ import pytest
 from fmha.emulator.tensormap import decode
 from fmha.emulator.timing.architecture import architecture
 from tools import published
-from tools.published import KERNELS, Kernel, compiled, entry_of, modelled, tensor_map
+from tools.published import KERNELS, PublishedKernel, compiled, entry_of, modelled, tensor_map
 
 SOURCE = """
 #include <torch/library.h>
@@ -35,7 +35,7 @@ def test_an_instance_is_compiled_found_and_modelled(tmp_path: Path) -> None:
     module = compiled(tmp_path, "product", tmp_path)
     entry = entry_of(module, (256, 64, True))
     assert entry != entry_of(module, (256, 64, False))
-    kernel = Kernel("a", "product", (256, 64, True), 256, 64, 0, "3D 64", {256: 1.0})
+    kernel = PublishedKernel("a", "product", (256, 64, True), 256, 64, 0, "3D 64", {256: 1.0})
     rate, bound = modelled(module, kernel, 256)
     launch = architecture("b200").launch_us.value * 1e-6
     assert 0 < rate < 2 * 256**3 / launch * 1e-12, "no faster than a launch"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.strangers import Seen, look, look_at, main, page, read_record
+from tools.strangers import SourceSeen, look, look_at, main, page, read_record
 
 _ENTRY = ".visible .entry {name}() {{ .reg .b32 %r<4>; {body} ret; }}\n"
 _HEAD = ".version 9.0\n.target sm_100a\n.address_size 64\n"
@@ -64,4 +64,4 @@ def test_sources_are_compiled_with_flags(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_nothing_is_divided_by_nothing() -> None:
-    assert "Of 0 entries 0 decode" in page([Seen("empty")])
+    assert "Of 0 entries 0 decode" in page([SourceSeen("empty")])

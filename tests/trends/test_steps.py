@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fmha.harness.trends.steps import Step, exact_steps, steps
+from fmha.harness.trends.steps import LevelStep, exact_steps, steps
 
 
 def noisy(*levels: tuple[int, float], deviation: float = 0.1, seed: int = 7) -> list[float]:
@@ -61,7 +61,7 @@ def test_few_values_say_nothing() -> None:
 
 
 def test_of_what_is_counted_every_change_is_a_step() -> None:
-    assert exact_steps([3, 3, 4, 4, 3]) == [Step(2, 3, 4, 0.0), Step(4, 4, 3, 0.0)]
+    assert exact_steps([3, 3, 4, 4, 3]) == [LevelStep(2, 3, 4, 0.0), LevelStep(4, 4, 3, 0.0)]
     assert exact_steps([]) == exact_steps([5]) == []
 
 

@@ -152,9 +152,9 @@ return {"x": random.standard_normal(case.size).astype(np.float32)}
     inputs = subject.inputs(0, CASE)
     expected = {"y": 2.0 * inputs["x"].astype(np.float64)}
     from fmha.harness.contract.device import LaunchReport
-    from fmha.harness.worker.subjects.declared import Ran
+    from fmha.harness.worker.subjects.declared import DeclaredRun
 
-    wrong = Ran({"y": np.full(4, 7.0, np.float32)}, LaunchReport())
+    wrong = DeclaredRun({"y": np.full(4, 7.0, np.float32)}, LaunchReport())
     assert subject.measure(CASE, wrong, expected).max_error > 1.0
 
 
@@ -288,9 +288,9 @@ def test_another_outputs_shape_is_no_reference(tmp_path: Path) -> None:
     subject = Declared(tries(tmp_path, 'return {"y": np.zeros(())}', method="reference(self, case, inputs)"))
     inputs = subject.inputs(0, CASE)
     from fmha.harness.contract.device import LaunchReport
-    from fmha.harness.worker.subjects.declared import Ran
+    from fmha.harness.worker.subjects.declared import DeclaredRun
 
-    ran = Ran({"y": np.zeros(4, np.float32)}, LaunchReport())
+    ran = DeclaredRun({"y": np.zeros(4, np.float32)}, LaunchReport())
     with pytest.raises(ValueError, match=r"reference gives y as \(\); the output is \(4,\)"):
         subject.measure(CASE, ran, subject.reference(CASE, inputs))
 

@@ -80,7 +80,7 @@ def test_kept_launches_are_made_in_order_each_with_its_own_parameters(monkeypatc
     monkeypatch.setattr(cuda, "driver", lambda: recorder)
     first, second = bytes([1]) * 896, bytes([2]) * 896
     shapes = LaunchConfig((7, 1, 1), (128, 1, 1)), LaunchConfig((9, 1, 1), (128, 1, 1))
-    kept = cuda.Kept([("forward", shapes[0], first), ("combine", shapes[1], second)])
+    kept = cuda.KeptCudaLaunches([("forward", shapes[0], first), ("combine", shapes[1], second)])
     kept(3)
     kept()
     kept(3)

@@ -28,7 +28,7 @@ _product = functools.cache(published.compiled)
 
 
 @functools.cache
-def _attention(python: Path, kernel: flash4.Kernel) -> emulator.Module:
+def _attention(python: Path, kernel: flash4.Flash4Kernel) -> emulator.Module:
     module = flash4.compiled(python, kernel.head_dim)
     error = flash4.largest_error(kernel, module)
     print(f"flash4 head_dim {kernel.head_dim}: largest error of O at 2 x 600 tokens {error:.1e}", file=sys.stderr)

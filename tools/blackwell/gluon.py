@@ -16,7 +16,7 @@ from unittest import mock
 
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.scripted.emulated import running
-from fmha.harness.scripted.machine import Options
+from fmha.harness.scripted.machine import ScriptOptions
 
 
 @cache
@@ -32,7 +32,7 @@ def tutorial(folder: Path, name: str) -> Any:
 
 def timing(folder: Path, gpu: str, row: Mapping[str, Any]) -> Timing:
     """The recording of a product; `row` has the tutorial, its function, and that one's arguments."""
-    with running(Options("sm_100a", timing=gpu)) as machine:
+    with running(ScriptOptions("sm_100a", timing=gpu)) as machine:
         import torch
 
         module = tutorial(folder, row["tutorial"])

@@ -33,7 +33,7 @@ SOURCE: Final = Path(__file__).with_name("gemm.cu")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CutlassKernel:
     """`tile` is M, N and K of a CTA; `cluster` CTAs along M share B by multicast. `schedule` is CUTLASS's name for how
     warps divide the work, without what all such names begin with."""
 
@@ -62,14 +62,14 @@ class Kernel:
 
 
 KERNELS: Final = (
-    Kernel("f16", (128, 128, 64), 1, ""),
-    Kernel("f16", (64, 128, 64), 1, "Pingpong"),
-    Kernel("f16", (64, 256, 64), 2, "Pingpong"),
-    Kernel("f16", (128, 128, 64), 1, "Cooperative"),
-    Kernel("f16", (128, 256, 64), 2, "Cooperative"),
-    Kernel("f16", (256, 128, 64), 2, "Cooperative"),
-    Kernel("e4m3", (64, 128, 128), 1, "Pingpong"),
-    Kernel("e4m3", (128, 128, 128), 2, "Cooperative"),
+    CutlassKernel("f16", (128, 128, 64), 1, ""),
+    CutlassKernel("f16", (64, 128, 64), 1, "Pingpong"),
+    CutlassKernel("f16", (64, 256, 64), 2, "Pingpong"),
+    CutlassKernel("f16", (128, 128, 64), 1, "Cooperative"),
+    CutlassKernel("f16", (128, 256, 64), 2, "Cooperative"),
+    CutlassKernel("f16", (256, 128, 64), 2, "Cooperative"),
+    CutlassKernel("e4m3", (64, 128, 128), 1, "Pingpong"),
+    CutlassKernel("e4m3", (128, 128, 128), 2, "Cooperative"),
 )
 # M, N, K: squares, few rows against wide weights, and a product that is mostly its epilogue.
 SIZES: Final = ((1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (256, 8192, 4096), (8192, 8192, 256))
@@ -98,7 +98,7 @@ def build(folder: Path, source: Path) -> None:
     target = ("-gencode", "arch=compute_90a,code=[sm_90a,compute_90a]")
     headers = (f"-I{source / 'include'}", f"-I{source / 'tools/util/include'}")
 
-    def one(kernel: Kernel) -> None:
+    def one(kernel: CutlassKernel) -> None:
         words = (nvcc, *fixed, *target, *headers, *kernel.macros, str(SOURCE), "-o", str(folder / kernel.name))
         subprocess.run(words, check=True)
         print(kernel.name, flush=True)

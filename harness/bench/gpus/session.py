@@ -49,7 +49,7 @@ SUITES = {name: ("--suite", name) for name in NAMED} | {
 
 
 @dataclass(frozen=True)
-class Step:
+class SessionStep:
     """One command, and how it ended; `code` is None for one that was ended at its limit or had no time left."""
 
     name: str
@@ -57,15 +57,15 @@ class Step:
     seconds: float
 
 
-class Session:
+class SiliconSession:
     """Runs commands until `seconds` are over; their words go to `folder`."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
-        self.steps: list[Step] = []
+        self.steps: list[SessionStep] = []
         self._end = time.monotonic() + seconds
 
-    def run(self, name: str, command: Sequence[str], limit: float, cwd: Path = ROOT, late: bool = False) -> Step:
+    def run(self, name: str, command: Sequence[str], limit: float, cwd: Path = ROOT, late: bool = False) -> SessionStep:
         """Runs `command` for at most `limit` seconds, its words in NAME.log; prints the last of them. `late`: also once
         the session's time is over."""
         start = time.monotonic()
@@ -75,7 +75,7 @@ class Session:
             done = run_group(command, cwd=cwd, limit_seconds=limit)
             code, words = None if done.timed_out else done.returncode, done.output
         (self.folder / f"{name}.log").write_text(words)
-        step = Step(name, code, round(time.monotonic() - start, 1))
+        step = SessionStep(name, code, round(time.monotonic() - start, 1))
         self.steps.append(step)
         ended = "ended" if code is None else code
         print(f"{step.seconds:6.1f} s  {name}: {ended}  {' '.join(words.strip().splitlines()[-1:])}", flush=True)
@@ -97,7 +97,7 @@ def project(root: Path, home: Path, device: str) -> None:
         subprocess.run([*git, *words], cwd=root, check=True)
 
 
-def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -> None:
+def matrix(session: SiliconSession, device: str, suites: Sequence[str], limit: float) -> None:
     """Every suite through the command; records/ has a record of each that was judged."""
     python = [sys.executable, "-m", "fmha"]
     start = [*python, "run-matrix", "--host", "local", "--quiet", "--results", str(session.folder / "records")]
@@ -111,11 +111,11 @@ def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -
                 session.run(f"cancel-{suite}", [*python, "cancel", newest, "--host", "local"], 30, root, late=True)
 
 
-def sanitize(session: Session, cubins: Path) -> None:
+def sanitize(session: SiliconSession, cubins: Path) -> None:
     """Every tool over every kernel, several at a time: slow, and not on the GPU."""
     check = [sys.executable, "-m", "fmha.harness.bench.shapes.check", str(cubins), "--few"]
 
-    def one(job: tuple[str, str]) -> Step:
+    def one(job: tuple[str, str]) -> SessionStep:
         tool, name = job
         return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 60)
 
@@ -123,7 +123,7 @@ def sanitize(session: Session, cubins: Path) -> None:
         list(pool.map(one, product(SANITIZERS, KERNELS)))
 
 
-def profile(session: Session, cubins: Path) -> None:
+def profile(session: SiliconSession, cubins: Path) -> None:
     """Decode of each head_dim under ncu."""
     ncu = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
     ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "fmha.harness.bench.shapes.profile"]
@@ -133,7 +133,7 @@ def profile(session: Session, cubins: Path) -> None:
         )
 
 
-def on_gpu(session: Session, suites: Sequence[str], limit: float) -> None:
+def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None:
     cubins = session.folder / "cubins"
     session.run("build", [sys.executable, "-m", "fmha.harness.bench.shapes.build", str(cubins)], 120)
     matrix(session, "cuda", suites, limit)
@@ -156,7 +156,7 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.folder.resolve()
     folder.mkdir(parents=True)
-    session = Session(folder, given.seconds)
+    session = SiliconSession(folder, given.seconds)
     if given.device == "cuda" and not given.records:
         on_gpu(session, given.suites, given.suite_seconds)
     else:

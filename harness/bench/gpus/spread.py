@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from fmha.harness.bench.gpus.session import Session, project
+from fmha.harness.bench.gpus.session import SiliconSession, project
 from fmha.harness.judge.comparison.noise import LEAST_SEEDS
 
 MOST_IDLE_AT_END = 0.1
@@ -107,7 +107,7 @@ def differing(records: Sequence[dict[str, Any]]) -> list[str]:
 class Bench:
     """A project of this checkout, and what its host, this machine, is asked to run."""
 
-    def __init__(self, session: Session, folder: Path, device: str, gpus: Mapping[str, Any]) -> None:
+    def __init__(self, session: SiliconSession, folder: Path, device: str, gpus: Mapping[str, Any]) -> None:
         self.session = session
         self.root, self._home = folder / "project", folder / "home"
         project(self.root, self._home, device)
@@ -214,7 +214,7 @@ def main() -> int:
     # Which way P goes is Blackwell's choice: of 1050 cases some 500 remain.
     random = ["--suite", "random", "--cases", str(given.cases), "--filter", "p=auto"]
     with tempfile.TemporaryDirectory(prefix="fmha-gpus-") as name:
-        bench = Bench(Session(folder, given.seconds), Path(name), given.device, gpus)
+        bench = Bench(SiliconSession(folder, given.seconds), Path(name), given.device, gpus)
         matrix = ["--suite", given.suite, *(("--filter", given.filter) if given.filter else ())]
         spreads, wrong = bench.every("matrix", counts, "run-matrix", *matrix, *SEEDS)
         for more in (

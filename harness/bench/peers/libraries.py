@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fmha.harness.bench.peers.rows import Inputs, Row
+from fmha.harness.bench.peers.rows import PeerInputs, PeerRow
 
 Call = Callable[[], Any]  # o, of the shape of `Inputs.q`
-Maker = Callable[[Row, Inputs], Call]
+Maker = Callable[[PeerRow, PeerInputs], Call]
 POSITIONS: Final = 64  # columns of K beside V's that multi-head latent attention keeps for positions
 WORKSPACE_BYTES: Final = 256 << 20
 
@@ -36,13 +36,13 @@ class Way:
 Ways = Mapping[str, Way]  # by what a record says of them; raises NotImplementedError where a row has none
 
 
-def _fa3(row: Row) -> Ways:
+def _fa3(row: PeerRow) -> Ways:
     """Its decode entry chooses splits, its other does not."""
     if row.head_dim > 256:
         raise NotImplementedError(f"has no head_dim {row.head_dim}")
     fa3 = importlib.import_module("fa3_fwd_interface")
 
-    def make(pack: bool | None, row: Row, x: Inputs) -> Call:
+    def make(pack: bool | None, row: PeerRow, x: PeerInputs) -> Call:
         q, k, v = tokens_of(x)
         if row.lengths:
             ends, longest = ends_of(row, x.q.device), (row.t, row.s_k)
@@ -63,39 +63,39 @@ def by_token(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2).flatten(2, 3).contiguous()
 
 
-def tokens_of(x: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tokens_of(x: PeerInputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """q, k and v, each by token."""
     return by_token(x.q), by_token(x.k[:, :, :, None]), by_token(x.v[:, :, :, None])
 
 
-def packed_of(x: Inputs) -> tuple[torch.Tensor, ...]:
+def packed_of(x: PeerInputs) -> tuple[torch.Tensor, ...]:
     """The same, of all batch entries one behind the other."""
     return tuple(tensor.flatten(0, 1) for tensor in tokens_of(x))
 
 
-def ends_of(row: Row, device: torch.device) -> torch.Tensor:
+def ends_of(row: PeerRow, device: torch.device) -> torch.Tensor:
     """Where each sequence begins, and where the last ends: int32 [batch + 1]."""
     return torch.tensor([0, *accumulate(row.lengths or (row.t,) * row.batch)], dtype=torch.int32, device=device)
 
 
-def kv_lens_of(row: Row, device: torch.device) -> torch.Tensor:
+def kv_lens_of(row: PeerRow, device: torch.device) -> torch.Tensor:
     """Keys of each entry: int32 [batch]."""
     return torch.tensor(row.kv_lengths, dtype=torch.int32, device=device)
 
 
-def by_head(row: Row, o: torch.Tensor) -> torch.Tensor:
+def by_head(row: PeerRow, o: torch.Tensor) -> torch.Tensor:
     """What `by_token` makes of Q, back."""
     return o.view(*row.queries, row.kv_heads, row.heads // row.kv_heads, row.head_dim).transpose(1, 2)
 
 
-def _sdpa(backend: str | None, row: Row) -> Ways:
+def _sdpa(backend: str | None, row: PeerRow) -> Ways:
     """Heads of one K/V head are rows, which none of its masks knows."""
     if row.lengths or row.kv_lengths:
         raise NotImplementedError("knows no sequences of several lengths")
     if row.causal and (row.kv_heads == 1 or row.t != row.s_k):
         raise NotImplementedError("aligns the first query with the first key")
 
-    def make(row: Row, x: Inputs) -> Call:
+    def make(row: PeerRow, x: PeerInputs) -> Call:
         run = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=row.causal)
         if row.by_token:
             tensors = [tensor.transpose(1, 2) for tensor in tokens_of(x)]
@@ -122,13 +122,13 @@ def _sdpa(backend: str | None, row: Row) -> Ways:
     return {"": Way(make)}
 
 
-def _triton(row: Row) -> Ways:
+def _triton(row: PeerRow) -> Ways:
     """The split-KV kernel of split_kv.py, which decodes."""
     if row.kv_heads != 1 or row.t != 1:
         raise NotImplementedError("decodes one query alone, whose heads share K and V")
     choices = importlib.import_module("fmha.harness.bench.peers.torch_calls").triton_choices
 
-    def make(attention: Callable[..., torch.Tensor], row: Row, x: Inputs) -> Call:
+    def make(attention: Callable[..., torch.Tensor], row: PeerRow, x: PeerInputs) -> Call:
         q = x.q.flatten(2, 3)
         return lambda: attention(q, x.k, x.v).view_as(x.q)
 
@@ -139,7 +139,7 @@ def _triton(row: Row) -> Ways:
     }
 
 
-def _flashmla(row: Row) -> Ways:
+def _flashmla(row: PeerRow) -> Ways:
     """Its kernel for Hopper multiplies the columns for positions too; zeros in Q's keep them out of the result."""
     if not row.shared_kv or row.head_dim != 512 or row.s_k % 64:
         raise NotImplementedError("decodes K = V of 512 columns alone, in pages of 64 keys")
@@ -148,7 +148,7 @@ def _flashmla(row: Row) -> Ways:
     # In sgl-flash-mla the kernels for Hopper are those that FlashMLA itself has dropped since.
     for_hopper = {"use_legacy": True} if "use_legacy" in inspect.signature(decode).parameters else {}
 
-    def make(row: Row, x: Inputs) -> Call:
+    def make(row: PeerRow, x: PeerInputs) -> Call:
         q, cache = with_positions(x, POSITIONS, 64)
         table = _steps(cache.shape[0] - 1, 1, q.device).view(row.batch, -1)
         lengths = _each(row, row.s_k, q.device)
@@ -160,7 +160,7 @@ def _flashmla(row: Row) -> Ways:
     return {"": Way(make, row.head_dim + POSITIONS)}
 
 
-def with_positions(x: Inputs, columns: int, page: int) -> tuple[torch.Tensor, torch.Tensor]:
+def with_positions(x: PeerInputs, columns: int, page: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Q [batch, t, heads, head_dim + columns], and K in pages [pages, page, head_dim + columns].
 
     The columns are zeros in Q and drawn in K.
@@ -172,7 +172,7 @@ def with_positions(x: Inputs, columns: int, page: int) -> tuple[torch.Tensor, to
     return q, k.reshape(-1, page, k.shape[-1])
 
 
-def _flashinfer(row: Row) -> Ways:
+def _flashinfer(row: PeerRow) -> Ways:
     """FA3's form for prefill and for K = V, FA2's with tensor cores for decode, as it chooses itself on Hopper.
 
     A plan is made for sizes that change from replay to replay of a graph, or for those at hand.
@@ -207,12 +207,12 @@ def _steps(count: int, step: int, device: torch.device) -> torch.Tensor:
     return torch.arange(count + 1, dtype=torch.int32, device=device) * step
 
 
-def _each(row: Row, value: int, device: torch.device) -> torch.Tensor:
+def _each(row: PeerRow, value: int, device: torch.device) -> torch.Tensor:
     """`value` for each batch entry."""
     return torch.full((row.batch,), value, dtype=torch.int32, device=device)
 
 
-def _page_table(row: Row, device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
+def _page_table(row: PeerRow, device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
     """Keys of a page, at which page each batch entry begins (int32 [batch + 1]), and all pages in order (int32)."""
     page = page_of(row.s_k)
     pages = row.s_k // page
@@ -224,7 +224,7 @@ def _workspace(device: torch.device) -> torch.Tensor:
 
 
 @lru_cache(maxsize=1)
-def _planned_paged(row: Row, graph: bool, device: torch.device) -> Any:
+def _planned_paged(row: PeerRow, graph: bool, device: torch.device) -> Any:
     """One plan and one workspace for all inputs of a row, as for the layers of a model."""
     flashinfer = importlib.import_module("flashinfer")
     page, first, indices = _page_table(row, device)
@@ -250,7 +250,7 @@ def _planned_paged(row: Row, graph: bool, device: torch.device) -> Any:
     return wrapper
 
 
-def _flashinfer_paged(graph: bool, row: Row, x: Inputs) -> Call:
+def _flashinfer_paged(graph: bool, row: PeerRow, x: PeerInputs) -> Call:
     planned = _planned_paged(row, graph, x.q.device)
     q = by_token(x.q).flatten(0, 1)
     pages = (-1, page_of(row.s_k), row.kv_heads, row.head_dim)
@@ -259,7 +259,7 @@ def _flashinfer_paged(graph: bool, row: Row, x: Inputs) -> Call:
 
 
 @lru_cache(maxsize=1)
-def _planned_ragged(row: Row, device: torch.device) -> Any:
+def _planned_ragged(row: PeerRow, device: torch.device) -> Any:
     flashinfer = importlib.import_module("flashinfer")
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(_workspace(device), "NHD", backend="fa3")
     queries = ends_of(row, device)
@@ -271,14 +271,14 @@ def _planned_ragged(row: Row, device: torch.device) -> Any:
     return wrapper
 
 
-def _flashinfer_ragged(row: Row, x: Inputs) -> Call:
+def _flashinfer_ragged(row: PeerRow, x: PeerInputs) -> Call:
     planned = _planned_ragged(row, x.q.device)
     q, k, v = packed_of(x)
     return lambda: by_head(row, planned.run(q, k, v, out=torch.empty_like(q)))
 
 
 @lru_cache(maxsize=1)
-def _planned_mla(row: Row, positions: int, device: torch.device) -> Any:
+def _planned_mla(row: PeerRow, positions: int, device: torch.device) -> Any:
     mla = importlib.import_module("flashinfer.mla")
     page, first, indices = _page_table(row, device)
     metadata = mla.MLAPlanMetadata.csr(_steps(row.batch, row.t, device), first, indices, _each(row, row.s_k, device))
@@ -290,14 +290,14 @@ def _planned_mla(row: Row, positions: int, device: torch.device) -> Any:
     return wrapper
 
 
-def _flashinfer_mla(positions: int, row: Row, x: Inputs) -> Call:
+def _flashinfer_mla(positions: int, row: PeerRow, x: PeerInputs) -> Call:
     planned = _planned_mla(row, positions, x.q.device)
     q, cache = with_positions(x, positions, page_of(row.s_k))
     q = q.flatten(0, 1)
     return lambda: by_head(row, planned.run(query=q, kv_cache=cache))
 
 
-PEERS: Final[Mapping[str, Callable[[Row], Ways]]] = {
+PEERS: Final[Mapping[str, Callable[[PeerRow], Ways]]] = {
     "fa3": _fa3,
     "flashmla": _flashmla,
     "flashinfer": _flashinfer,

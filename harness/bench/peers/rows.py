@@ -11,7 +11,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Row:
+class PeerRow:
     """A shape: `heads` query heads in all over `kv_heads`, which each have `heads` / `kv_heads`. Shared: V is K.
 
     By token: ours takes Q, K and V as a model's projections leave them, token after token; else head after head. With
@@ -93,7 +93,7 @@ def conversations(count: int) -> tuple[int, ...]:
     )
 
 
-def _served() -> list[Row]:
+def _served() -> list[PeerRow]:
     """Decode as models make it: 8 and 4 K/V heads, lengths that are no multiple of a tile, other lengths in each entry,
     192 tokens of speculation."""
     grouped = [
@@ -101,17 +101,19 @@ def _served() -> list[Row]:
         (32, 16, 4, 1, 1337), (128, 32, 4, 1, 1021), (2, 64, 8, 1, 65537), (24, 32, 8, 8, 3001),
         (1, 32, 8, 192, 8385), (4, 64, 8, 48, 4144),
     ]  # fmt: skip
-    rows = [Row("grouped", d, b, h, n, t, s, t > 1, by_token=True) for b, h, n, t, s in grouped for d in (64, 128, 256)]
+    rows = [
+        PeerRow("grouped", d, b, h, n, t, s, t > 1, by_token=True) for b, h, n, t, s in grouped for d in (64, 128, 256)
+    ]
     mixes = [(32, 32, 8), (96, 32, 8), (48, 28, 4), (16, 64, 8)]
     return rows + [
-        Row("mix", d, b, h, n, 1, max(lengths), by_token=True, kv_lengths=lengths)
+        PeerRow("mix", d, b, h, n, 1, max(lengths), by_token=True, kv_lengths=lengths)
         for b, h, n in mixes
         for lengths in (conversations(b),)
         for d in (64, 128, 256)
     ]
 
 
-def _rows() -> list[Row]:
+def _rows() -> list[PeerRow]:
     decode = [
         ("decode", 16, 128, 1, 8192), ("long, h16", 1, 16, 1, 131072), ("long, h128", 1, 128, 1, 131072),
         ("T4", 4, 32, 4, 32768), ("many", 64, 64, 1, 4096), ("short", 1, 128, 1, 512),
@@ -129,23 +131,25 @@ def _rows() -> list[Row]:
         (16, 28, 4, (8000, *(500,) * 15)),
     ]  # fmt: skip
     latent = [(16, 128, 8192), (1, 128, 32768), (1, 128, 131072), (64, 128, 4096), (16, 16, 8192)]
-    rows = [Row(name, d, b, h, 1, t, s) for name, b, h, t, s in decode for d in (64, 128, 256)]
-    rows += [Row(name, d, b, h, h, t, s, causal) for name, b, h, t, s, causal in prefill for d in (64, 128, 256)]
-    rows += [Row("by token", d, b, h, n, t, t, True, by_token=True) for b, h, n, t in by_token for d in (64, 128, 256)]
+    rows = [PeerRow(name, d, b, h, 1, t, s) for name, b, h, t, s in decode for d in (64, 128, 256)]
+    rows += [PeerRow(name, d, b, h, h, t, s, causal) for name, b, h, t, s, causal in prefill for d in (64, 128, 256)]
     rows += [
-        Row("packed", d, b, h, n, max(lengths), max(lengths), True, by_token=True, lengths=lengths)
+        PeerRow("by token", d, b, h, n, t, t, True, by_token=True) for b, h, n, t in by_token for d in (64, 128, 256)
+    ]
+    rows += [
+        PeerRow("packed", d, b, h, n, max(lengths), max(lengths), True, by_token=True, lengths=lengths)
         for b, h, n, lengths in packed
         for d in (64, 128, 256)
     ]
     rows += _served()
-    return rows + [Row("MLA decode", 512, b, h, 1, 1, s, shared_kv=True) for b, h, s in latent]
+    return rows + [PeerRow("MLA decode", 512, b, h, 1, 1, s, shared_kv=True) for b, h, s in latent]
 
 
 ROWS: Final = tuple(_rows())
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PeerInputs:
     """q [batch, kv_heads, t, heads / kv_heads, head_dim]; k and v [batch, kv_heads, s_k, head_dim], or v is k.
 
     Packed sequences are one batch entry of all their tokens.
@@ -156,7 +160,7 @@ class Inputs:
     v: torch.Tensor
 
 
-def draw(row: Row, seed: int, device: str = "cuda") -> Inputs:
+def draw(row: PeerRow, seed: int, device: str = "cuda") -> PeerInputs:
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -165,10 +169,10 @@ def draw(row: Row, seed: int, device: str = "cuda") -> Inputs:
     (entries, t), (_, s_k) = row.queries, row.keys
     keys = (entries, row.kv_heads, s_k, row.head_dim)
     q, k = normal(entries, row.kv_heads, t, row.heads // row.kv_heads, row.head_dim), normal(*keys)
-    return Inputs(q, k, k if row.shared_kv else normal(*keys))
+    return PeerInputs(q, k, k if row.shared_kv else normal(*keys))
 
 
-def error_of(row: Row, x: Inputs, got: torch.Tensor) -> float:
+def error_of(row: PeerRow, x: PeerInputs, got: torch.Tensor) -> float:
     """Relative L2 error of the last K/V head of the last entry or sequence against float64; NaN anywhere is NaN."""
     if bool(got.isnan().any()):
         return float("nan")

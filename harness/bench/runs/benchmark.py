@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from fmha.harness.bench.peers import torch_calls as peers
-from fmha.harness.bench.runs.calls import Call, error, inputs
+from fmha.harness.bench.runs.calls import TorchCall, error, inputs
 from fmha.harness.bench.shapes.cases import decode, prefill
-from fmha.harness.bench.shapes.launch_problem import Kernel
-from fmha.harness.bench.shapes.plans import TRIED, Plan
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel
+from fmha.harness.bench.shapes.plans import TRIED, LaunchPlan
 from fmha.harness.bench.shapes.problem import Problem
 from fmha.harness.bench.shapes.variants import CANDIDATES
 from fmha.harness.bench.timing.graphs import cold_call, cold_graph, graph_replay
@@ -80,14 +80,19 @@ def best_triton(p: Problem, sets: list[dict[str, torch.Tensor]]) -> tuple[str, p
 
 
 def ours(
-    device: CudaDevice, p: Problem, plans: list[Plan], folder: Path, sets: list[dict[str, torch.Tensor]], long: bool
+    device: CudaDevice,
+    p: Problem,
+    plans: list[LaunchPlan],
+    folder: Path,
+    sets: list[dict[str, torch.Tensor]],
+    long: bool,
 ) -> dict[str, Any]:
     """The fastest plan, timed; every plan is checked against float64 first."""
     tried = []
     for plan in plans:
         shaped = replace(p, splits=plan.splits, cluster=plan.cluster)
-        kernel = Kernel(device.load(folder / f"{plan.shape}.cubin"), CANDIDATES[plan.shape])
-        calls = [Call(device, kernel, shaped, x, plan.overlaps) for x in sets]
+        kernel = BuiltKernel(device.load(folder / f"{plan.shape}.cubin"), CANDIDATES[plan.shape])
+        calls = [TorchCall(device, kernel, shaped, x, plan.overlaps) for x in sets]
         wrong = error(calls[0])
         if not wrong < 4e-3:
             raise SystemExit(f"{plan.describe()}: relative error {wrong:.1e} of {shaped}")

@@ -33,7 +33,7 @@ from fmha.harness.bench.peers.libraries import (
     packed_of,
     tokens_of,
 )
-from fmha.harness.bench.peers.rows import ROWS, Inputs, Row, draw, error_of
+from fmha.harness.bench.peers.rows import ROWS, PeerInputs, PeerRow, draw, error_of
 from fmha.harness.bench.timing import box
 from fmha.harness.bench.timing.graphs import captured, in_turn
 
@@ -49,7 +49,7 @@ METHOD: Final = (
 )
 
 
-def _ours(row: Row, x: Inputs) -> Call:
+def _ours(row: PeerRow, x: PeerInputs) -> Call:
     """Stores O and the LSE, since FlashAttention-3 stores those."""
     call = partial(attention, causal=row.causal, output_dtype=torch.bfloat16, statistics="lse")
     if row.by_token:
@@ -64,12 +64,15 @@ def _ours(row: Row, x: Inputs) -> Call:
     return lambda: call(q, k, v).o.view_as(x.q)
 
 
-def measure(row: Row, peers: Sequence[str], rounds: int) -> dict[str, Any]:
+def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     nbytes = row.bytes + 2 * math.prod(row.queries) * row.heads * row.head_dim
     sets = [draw(row, seed) for seed in range(max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes))))]
     results: dict[str, Any] = {}
     ready = {}
-    contenders: dict[str, Callable[[Row], Ways]] = {"ours": lambda _: {"": Way(_ours)}, **{n: PEERS[n] for n in peers}}
+    contenders: dict[str, Callable[[PeerRow], Ways]] = {
+        "ours": lambda _: {"": Way(_ours)},
+        **{n: PEERS[n] for n in peers},
+    }
     for name, ways_of in contenders.items():
         results[name], found = fastest(row, sets, ways_of)
         if found is not None:
@@ -89,7 +92,9 @@ class Ready:
     record: dict[str, Any]
 
 
-def fastest(row: Row, sets: Sequence[Inputs], ways_of: Callable[[Row], Ways]) -> tuple[dict[str, Any], Ready | None]:
+def fastest(
+    row: PeerRow, sets: Sequence[PeerInputs], ways_of: Callable[[PeerRow], Ways]
+) -> tuple[dict[str, Any], Ready | None]:
     """The fastest of a contender's ways that are right, and what the record says of it.
 
     Where none is right, the record has the error of the last one or why it was refused. Where one is, it has those of
@@ -129,9 +134,9 @@ def host_times(peers: Sequence[str]) -> list[dict[str, Any]]:
     """What a call costs the host, and the memory that it takes beside its outputs."""
     found = []
     for row in (
-        Row("decode", 128, 1, 128, 1, 1, 512),
-        Row("decode", 128, 16, 128, 1, 1, 8192),
-        Row("causal", 128, 1, 16, 16, 1024, 1024, True),
+        PeerRow("decode", 128, 1, 128, 1, 1, 512),
+        PeerRow("decode", 128, 16, 128, 1, 1, 8192),
+        PeerRow("causal", 128, 1, 16, 16, 1024, 1024, True),
     ):
         x = draw(row, 0)
         q, k, v = x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1)
@@ -178,7 +183,7 @@ def _host_time(call: Call) -> dict[str, float]:
     return {"host_us": round(statistics.median(means), 2), "allocated_bytes": allocated}
 
 
-def benchmark(peers: Sequence[str], out: Path, rounds: int = 9, rows: Sequence[Row] = ROWS) -> None:
+def benchmark(peers: Sequence[str], out: Path, rounds: int = 9, rows: Sequence[PeerRow] = ROWS) -> None:
     """Measures all `rows`, prints a line of each and keeps `out` up to date."""
     from fmha.harness.bench.peers.torch_calls import copy_bandwidth, environment, matmul_rate  # needs triton
 
@@ -210,9 +215,9 @@ def floor_us(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
     return float(max(sizes.least_bytes / ceilings["copy_tb_s"], sizes.flop / ceilings["matmul_tflop_s"])) / 1e6
 
 
-def _row_of(row: Mapping[str, Any]) -> Row:
+def _row_of(row: Mapping[str, Any]) -> PeerRow:
     """A record's; records of before do not say all."""
-    return Row(**{field.name: row[field.name] for field in fields(Row) if field.name in row})
+    return PeerRow(**{field.name: row[field.name] for field in fields(PeerRow) if field.name in row})
 
 
 def _line(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str]) -> str:

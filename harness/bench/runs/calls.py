@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import torch
 
-from fmha.harness.bench.shapes.launch_problem import Kernel, launch, output_sizes
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel, launch, output_sizes
 from fmha.harness.bench.shapes.problem import Problem
 from fmha.harness.worker.devices.cuda import CudaDevice
 
 
-class Call:
+class TorchCall:
     """A launch over torch tensors of its own, on torch's current stream."""
 
     def __init__(
         self,
         device: CudaDevice,
-        kernel: Kernel,
+        kernel: BuiltKernel,
         p: Problem,
         tensors: Mapping[str, torch.Tensor],
         overlaps: bool = True,
@@ -50,7 +50,7 @@ def inputs(p: Problem, seed: int) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def error(call: Call) -> float:
+def error(call: TorchCall) -> float:
     """Relative L2 error of the first two batch entries against float64; NaN counts."""
     p, x = call.problem, call.tensors
     for t in call.out.values():

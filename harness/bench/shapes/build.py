@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fmha.harness.bench.shapes.launch_shapes import Shape
+from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.variants import CANDIDATES
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
@@ -16,14 +16,14 @@ CUBIN = ("-gencode=arch=compute_90a,code=sm_90a", "-cubin", "-Xptxas=-v")
 PTX = ("-arch=sm_90a", "-ptx")
 
 
-def command(shape: Shape, target: Path, options: tuple[str, ...]) -> list[str]:
+def command(shape: BuildShape, target: Path, options: tuple[str, ...]) -> list[str]:
     """nvcc's, of the kernel of `shape` into `target`, with CUBIN or PTX."""
     words = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", *options, "-o", str(target)]
     words += [f"-I{KERNELS / 'include'}", f"-I{KERNELS}", *(f"-D{define}" for define in shape.defines)]
     return [*words, str(KERNELS / "sm90" / "fmha_fwd.cu")]
 
 
-def build_candidates(folder: Path, shapes: Mapping[str, Shape] = CANDIDATES) -> dict[str, str]:
+def build_candidates(folder: Path, shapes: Mapping[str, BuildShape] = CANDIDATES) -> dict[str, str]:
     """FOLDER/shape.cubin of each, all at once, and what ptxas said of it by name; RuntimeError when one does not
     compile."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmha.harness.bench.shapes.launch_shapes import Shape
+from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.problem import Problem
 from fmha.harness.kernel_side.params import SM90_KINDS
 
@@ -18,7 +18,7 @@ def prefill(head_dim: int) -> Problem:
     return Problem(head_dim, heads=1, t=4096, s_k=4096, batch=64, bf16=True)
 
 
-def checks(shape: Shape) -> list[Problem]:
+def checks(shape: BuildShape) -> list[Problem]:
     """Every mask, branch and output once, small, of those that the kernel of `shape` knows; with row tiles that share
     loads where it can."""
     return [

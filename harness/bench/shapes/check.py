@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fmha.harness.bench.shapes.cases import checks
 from fmha.harness.bench.shapes.check_numbers import verdict
-from fmha.harness.bench.shapes.launch_problem import Kernel, run_once
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
 from fmha.harness.bench.shapes.problem import draw, reference
 from fmha.harness.bench.shapes.variants import ALL, CANDIDATES
 from fmha.harness.worker.devices.cuda import CudaDevice
@@ -27,7 +27,7 @@ def main() -> int:
     failed = 0
     for name in names:
         shape = ALL[name]
-        kernel = Kernel(device.load(folder / f"{name}.cubin"), shape)
+        kernel = BuiltKernel(device.load(folder / f"{name}.cubin"), shape)
         start, errors, bad = time.monotonic(), [], 0
         problems = checks(shape)
         for p in problems[:FEW] if few else problems:

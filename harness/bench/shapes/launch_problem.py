@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.bench.shapes.launch_shapes import Shape, combine_launch
+from fmha.harness.bench.shapes.launch_shapes import BuildShape, combine_launch
 from fmha.harness.bench.shapes.problem import Problem, map_shapes, pack
 from fmha.harness.contract.device import Device, LaunchConfig, LoadedModule, TensorMapSpec
 from fmha.harness.contract.protocol import FindingRecord
@@ -24,15 +24,15 @@ POISON: Final = np.uint32(0x7FEDBEEF)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class BuiltKernel:
     """A module of a forward kernel and its combine kernels, and the shape it was built for."""
 
     module: LoadedModule
-    shape: Shape
+    shape: BuildShape
 
 
 def launch(
-    device: Device, kernel: Kernel, p: Problem, addresses: Mapping[str, int], overlaps: bool = True
+    device: Device, kernel: BuiltKernel, p: Problem, addresses: Mapping[str, int], overlaps: bool = True
 ) -> list[FindingRecord]:
     """Forward and combine of `p` over device addresses by FmhaParams' names: inputs, o and what statistics and partials
     there are. `overlaps`: the forward kernel the grid before it; combine does in any case. The findings of both."""
@@ -71,7 +71,7 @@ def output_sizes(p: Problem) -> dict[str, int]:
 
 
 def run_once(
-    device: Device, kernel: Kernel, p: Problem, tensors: Mapping[str, NDArray[Any]]
+    device: Device, kernel: BuiltKernel, p: Problem, tensors: Mapping[str, NDArray[Any]]
 ) -> tuple[dict[str, NDArray[Any]], list[FindingRecord]]:
     """Uploads, poisons the outputs, launches and waits; o and the statistics, and what was found. The memory is the
     device's until it is closed."""

@@ -16,7 +16,7 @@ def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
 
 
 @dataclass(frozen=True)
-class Shape:
+class BuildShape:
     """A row of kernel/sm90/shapes.h, or another that is tried, and what else a build is told: its kind, clocks."""
 
     rows: int
@@ -94,13 +94,13 @@ class Shape:
         return self.launch.shared_bytes(self.head_dim, self.kind)
 
 
-def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
+def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> BuildShape:
     """What the harness launches: the head_dim's own shape, or that of `rows`."""
     launch = SM90_SHAPES[head_dim, rows]
     found = asdict(launch) | {"slots": launch.slots_of(kind), "registers": launch.registers_of(kind)}
     found["overlap"] = launch.overlap_of(kind)
     del found["dense_slots"], found["dense_overlap"], found["heads_registers"]
-    return Shape(boxes=found.pop("boxes_per_unit"), head_dim=head_dim, kind=kind, **found)
+    return BuildShape(boxes=found.pop("boxes_per_unit"), head_dim=head_dim, kind=kind, **found)
 
 
 SHAPES = {head_dim: shape_of(head_dim) for head_dim, rows in SM90_KERNELS if not rows}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     shape: str
     splits: int = 1
     cluster: tuple[int, int] = (1, 1)
@@ -19,16 +19,28 @@ class Plan:
 
 # An H200 holds 128 CTAs at once whatever the cluster, but only 15 clusters of 8: sixteen would take two turns.
 TRIED = {
-    ("decode", 64): [Plan("hd64_plain", 8), Plan("hd64_whole", 8)],
-    ("decode", 128): [Plan("hd128_plain", 8), Plan("hd128_small", 8), Plan("hd128_short_plain", 8)],
-    ("decode", 256): [Plan("hd256_plain", 8), Plan("hd256", 8, (1, 2))],
-    ("decode", 512): [Plan("hd512_plain", 4), Plan("hd512_plain", 4, overlaps=False), Plan("hd512", 4, (2, 1))],
-    ("short", 64): [Plan("hd64_short_plain", 8), Plan("hd64_short", 8, (1, 8)), Plan("hd64_plain", 4)],
-    ("short", 128): [Plan("hd128_short_plain", 8), Plan("hd128_short", 8, (1, 8)), Plan("hd128_plain", 4)],
-    ("short", 256): [Plan("hd256_short_plain", 8), Plan("hd256_plain", 8)],
-    ("short", 512): [Plan("hd512_plain", 11), Plan("hd512_plain", 6)],
-    ("prefill", 64): [Plan("hd64_3_plain"), Plan("hd64_4"), Plan("hd64_plain")],
-    ("prefill", 128): [Plan("hd128_plain"), Plan("hd128_3")],
-    ("prefill", 256): [Plan("hd256_plain")],
-    ("prefill", 512): [Plan("hd512_plain")],
+    ("decode", 64): [LaunchPlan("hd64_plain", 8), LaunchPlan("hd64_whole", 8)],
+    ("decode", 128): [LaunchPlan("hd128_plain", 8), LaunchPlan("hd128_small", 8), LaunchPlan("hd128_short_plain", 8)],
+    ("decode", 256): [LaunchPlan("hd256_plain", 8), LaunchPlan("hd256", 8, (1, 2))],
+    ("decode", 512): [
+        LaunchPlan("hd512_plain", 4),
+        LaunchPlan("hd512_plain", 4, overlaps=False),
+        LaunchPlan("hd512", 4, (2, 1)),
+    ],
+    ("short", 64): [
+        LaunchPlan("hd64_short_plain", 8),
+        LaunchPlan("hd64_short", 8, (1, 8)),
+        LaunchPlan("hd64_plain", 4),
+    ],
+    ("short", 128): [
+        LaunchPlan("hd128_short_plain", 8),
+        LaunchPlan("hd128_short", 8, (1, 8)),
+        LaunchPlan("hd128_plain", 4),
+    ],
+    ("short", 256): [LaunchPlan("hd256_short_plain", 8), LaunchPlan("hd256_plain", 8)],
+    ("short", 512): [LaunchPlan("hd512_plain", 11), LaunchPlan("hd512_plain", 6)],
+    ("prefill", 64): [LaunchPlan("hd64_3_plain"), LaunchPlan("hd64_4"), LaunchPlan("hd64_plain")],
+    ("prefill", 128): [LaunchPlan("hd128_plain"), LaunchPlan("hd128_3")],
+    ("prefill", 256): [LaunchPlan("hd256_plain")],
+    ("prefill", 512): [LaunchPlan("hd512_plain")],
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fmha.harness.bench.shapes.cases import decode, prefill
-from fmha.harness.bench.shapes.launch_problem import Kernel, run_once
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
 from fmha.harness.bench.shapes.problem import draw
 from fmha.harness.bench.shapes.variants import CANDIDATES
 from fmha.harness.worker.devices.cuda import CudaDevice
@@ -22,7 +22,7 @@ if __name__ == "__main__":
     ]
     p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
     device = CudaDevice()
-    kernel = Kernel(device.load(folder / f"{name}.cubin"), shape)
+    kernel = BuiltKernel(device.load(folder / f"{name}.cubin"), shape)
     x = draw(p)
     for _ in range(3):
         run_once(device, kernel, p, x)

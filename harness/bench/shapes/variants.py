@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fmha.harness.bench.shapes.launch_shapes import OTHERS, SHAPES, Shape, shape_of
+from fmha.harness.bench.shapes.launch_shapes import OTHERS, SHAPES, BuildShape, shape_of
 from fmha.harness.kernel_side.params import SM90_KERNELS
 
 #                     rows keys row column boxes slots head_dim
 #                               groups
 CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd64_3": OTHERS[64, 192],
-    "hd64_4": Shape(256, 64, 4, 1, 1, 20, 64, registers=112, kind="plain"),
+    "hd64_4": BuildShape(256, 64, 4, 1, 1, 20, 64, registers=112, kind="plain"),
     "hd64_short": OTHERS[64, 64],
-    "hd64_whole": Shape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224, kind="plain"),
-    "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True, kind="plain"),
+    "hd64_whole": BuildShape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224, kind="plain"),
+    "hd128_small": BuildShape(128, 128, 2, 1, 1, 11, 128, overlap=True, kind="plain"),
     "hd128_3": OTHERS[128, 192],
     "hd128_short": OTHERS[128, 64],
     "hd256_short": OTHERS[256, 64],
@@ -30,7 +30,7 @@ CANDIDATES |= OF_KIND
 
 # Two CTAs an SM of half the rows, one of which begins while another multiplies.
 RESHAPED = {
-    "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2, kind="plain"),
+    "hd128_half64": BuildShape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2, kind="plain"),
 }
 
 REBUILT = {f"hd{head_dim}_clocks": replace(shape, kind="plain", clocks=True) for head_dim, shape in SHAPES.items()}

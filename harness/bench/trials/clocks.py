@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.bench.shapes.launch_problem import Kernel
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel
 from fmha.harness.worker.devices.cuda import CudaDevice
 
 STAMPS = (
@@ -19,7 +19,7 @@ STAMPS = (
 CTAS, WORDS, NANOSECONDS, COMBINE = 1024, 32, 24, 28
 
 
-def read(device: CudaDevice, kernel: Kernel, run: Callable[[], Any], ctas: int) -> NDArray[np.uint64]:
+def read(device: CudaDevice, kernel: BuiltKernel, run: Callable[[], Any], ctas: int) -> NDArray[np.uint64]:
     """The words [ctas, WORDS] of the last launch that `run` makes and waits for."""
     address, nbytes = device.symbol(kernel.module, "fmha_sm90_clocks")
     assert nbytes == CTAS * WORDS * 8

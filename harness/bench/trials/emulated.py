@@ -11,8 +11,8 @@ from typing import Any
 
 from fmha.harness.bench.shapes.build import PTX, command
 from fmha.harness.bench.shapes.check_numbers import verdict
-from fmha.harness.bench.shapes.launch_problem import Kernel, run_once
-from fmha.harness.bench.shapes.launch_shapes import Shape
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
+from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.bench.shapes.variants import ALL
 from fmha.harness.bench.trials.trial import Trial
@@ -40,9 +40,9 @@ def attempt(trial: Trial) -> dict[str, Any]:
 
 
 @functools.cache
-def kernel_of(shape: Shape) -> Kernel:
+def kernel_of(shape: BuildShape) -> BuiltKernel:
     """The kernel of `shape`, compiled once a process."""
     with tempfile.TemporaryDirectory(prefix="fmha-trial-") as folder:
         target = Path(folder) / "kernel.ptx"
         subprocess.run(command(shape, target, PTX), check=True)
-        return Kernel(EmulatorDevice(0, "realistic").load(target), shape)
+        return BuiltKernel(EmulatorDevice(0, "realistic").load(target), shape)

@@ -36,7 +36,7 @@ APART: Final = (0.05, 0.1)  # how far apart two were measured, at least
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrialRow:
     """A trial, measured and modelled. Microseconds."""
 
     problem: tuple[Any, ...]
@@ -56,8 +56,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    faster: Row  # as measured
-    slower: Row
+    faster: TrialRow  # as measured
+    slower: TrialRow
 
     @property
     def apart(self) -> float:
@@ -84,11 +84,11 @@ def timings(trial: Trial) -> list[Timing]:
     return [timing for _, timing in device.timings]
 
 
-def row(trial: Trial, measured: Mapping[str, Any], launches: Iterable[Timing]) -> Row:
+def row(trial: Trial, measured: Mapping[str, Any], launches: Iterable[Timing]) -> TrialRow:
     said = tuple(timing.modelled() for timing in launches)
     own = _named(measured)
     us = seconds_of(architecture(GPU), said) * 1e6
-    return Row(*own, float(measured["median_us"]), us, sum(m.forced for m in said))
+    return TrialRow(*own, float(measured["median_us"]), us, sum(m.forced for m in said))
 
 
 def matched(record: Mapping[str, Any], only: str = "") -> list[tuple[Trial, Mapping[str, Any]]]:
@@ -102,7 +102,7 @@ def matched(record: Mapping[str, Any], only: str = "") -> list[tuple[Trial, Mapp
     return [item for item in found.values() if only in f"{item[0].kind} {item[0].shape}"]
 
 
-def pairs(rows: Sequence[Row]) -> list[Pair]:
+def pairs(rows: Sequence[TrialRow]) -> list[Pair]:
     """Of each problem every two of its trials."""
     found = []
     for _, group in groupby(sorted(rows, key=lambda item: item.problem), lambda item: item.problem):

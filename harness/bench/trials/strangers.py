@@ -40,7 +40,7 @@ def compiled(function: Any, types: Mapping[str, str], constants: Mapping[str, An
         return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"ptx_version": 88, **options})
 
 
-class Call:
+class StrangerCall:
     """Launches of compiled kernels on one device that keeps time."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Call:
 
 def modelled_us(kind: str, head_dim: int, splits: int, block: int, keys: int, warps: int, stages: int) -> float:
     p = problem_of(kind, head_dim)
-    rows, call = p.batch * p.heads, Call()
+    rows, call = p.batch * p.heads, StrangerCall()
     count = p.batch * p.s_k * head_dim
     sizes = {"q_at": 2 * rows * head_dim, "k_at": 2 * count, "v_at": 2 * count, "out": 2 * rows * head_dim}
     sizes |= {"o_at": 4 * splits * rows * head_dim} | dict.fromkeys(("max_at", "sum_at"), 4 * splits * rows)

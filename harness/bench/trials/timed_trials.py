@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fmha.harness.bench.runs.benchmark import SETS_BYTES
-from fmha.harness.bench.runs.calls import Call, error, inputs
-from fmha.harness.bench.shapes.launch_problem import Kernel
+from fmha.harness.bench.runs.calls import TorchCall, error, inputs
+from fmha.harness.bench.shapes.launch_problem import BuiltKernel
 from fmha.harness.bench.shapes.problem import Problem
 from fmha.harness.bench.timing.graphs import captured, cold_call, graph_replay
 from fmha.harness.bench.trials.clocks import read, summary
@@ -24,14 +24,14 @@ STAMPED_CALLS = 8  # over inputs of their own; the last one's stamps are read
 
 
 def timed(
-    device: CudaDevice, trials: Sequence[Trial], kernels: Mapping[str, Kernel]
+    device: CudaDevice, trials: Sequence[Trial], kernels: Mapping[str, BuiltKernel]
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """Each trial with what was measured, or how `wrong` it is. Inputs are drawn once for trials that share them."""
     for _, group in groupby(trials, lambda trial: _inputs_of(trial.problem)):
         same = list(group)
         sets = _sets(same[0])
         for trial in same:
-            calls = [Call(device, kernels[trial.shape], trial.problem, x, trial.overlaps) for x in sets]
+            calls = [TorchCall(device, kernels[trial.shape], trial.problem, x, trial.overlaps) for x in sets]
             wrong = error(calls[0])
             if not wrong < MOST_ERROR:
                 yield trial, {"wrong": wrong}
@@ -43,11 +43,11 @@ def timed(
             yield trial, measured
 
 
-def stamped(device: CudaDevice, trial: Trial, kernel: Kernel) -> dict[str, Any]:
+def stamped(device: CudaDevice, trial: Trial, kernel: BuiltKernel) -> dict[str, Any]:
     """The stamps of a build with clocks."""
     p = trial.problem
     # Their memory is the graph's, too.
-    calls = [Call(device, kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]
+    calls = [TorchCall(device, kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]
     graph = captured(calls)
 
     def run() -> None:

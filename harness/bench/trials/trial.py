@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fmha.harness.bench.shapes.cases import decode, prefill
-from fmha.harness.bench.shapes.launch_shapes import SHAPES, Shape
-from fmha.harness.bench.shapes.plans import Plan
+from fmha.harness.bench.shapes.launch_shapes import SHAPES, BuildShape
+from fmha.harness.bench.shapes.plans import LaunchPlan
 from fmha.harness.bench.shapes.problem import Problem
 from fmha.harness.bench.shapes.variants import REBUILT
 
@@ -39,7 +39,7 @@ class Trial:
 
     def describe(self) -> str:
         p = self.problem
-        return Plan(self.shape, p.splits, p.cluster, self.overlaps).describe()
+        return LaunchPlan(self.shape, p.splits, p.cluster, self.overlaps).describe()
 
 
 def problem_of(kind: str, head_dim: int) -> Problem:
@@ -136,7 +136,7 @@ def every_trial() -> list[Trial]:
     return [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
 
 
-def _filling(shape: Shape) -> int:
+def _filling(shape: BuildShape) -> int:
     """Splits of decode that fill an H200 once."""
     tiles = shape.row_tiles(decode(shape.head_dim)) * decode(shape.head_dim).batch
     return MULTIPROCESSORS * shape.ctas_per_sm // tiles

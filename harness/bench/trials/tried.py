@@ -86,7 +86,7 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
 
     from fmha.harness.bench.peers.torch_calls import environment
     from fmha.harness.bench.shapes.build import build_candidates
-    from fmha.harness.bench.shapes.launch_problem import Kernel
+    from fmha.harness.bench.shapes.launch_problem import BuiltKernel
     from fmha.harness.bench.trials import timed_trials
     from fmha.harness.worker.devices.cuda import CudaDevice
 
@@ -99,7 +99,7 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     print(f"{time.monotonic() - start:.0f} s: checked", flush=True)
     torch.zeros(1, device="cuda")
     device = CudaDevice()
-    kernels = {name: Kernel(device.load(cubins / f"{name}.cubin"), shape) for name, shape in ALL.items()}
+    kernels = {name: BuiltKernel(device.load(cubins / f"{name}.cubin"), shape) for name, shape in ALL.items()}
     faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)
     for trial, measured in timed_trials.timed(device, [t for t in trials if t.shape not in wrong], kernels):
         faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)

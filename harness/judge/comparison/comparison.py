@@ -236,7 +236,7 @@ def _speed(b: ConfigurationRecord, base: RunRecord) -> speed.Judged | None:
 
 def _slower(speeds: Mapping[str, speed.Judged]) -> Iterator[Regression]:
     for name, judged in speeds.items():
-        if judged.verdict is speed.Verdict.SLOWER:
+        if judged.verdict is speed.SpeedVerdict.SLOWER:
             yield Regression(Kind.SPEED, name, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
 
 

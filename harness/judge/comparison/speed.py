@@ -22,7 +22,7 @@ RESAMPLES = 5000
 Interval = tuple[float, float]
 
 
-class Verdict(StrEnum):
+class SpeedVerdict(StrEnum):
     SAME = "SAME"
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 class Judged:
     """`low` and `high` bound new/base - 1 with CONFIDENCE; `change` is its estimate. Clocks are medians in MHz."""
 
-    verdict: Verdict
+    verdict: SpeedVerdict
     change: float
     low: float
     high: float
@@ -103,19 +103,19 @@ def _estimate(ratios: NDArray[np.float64], seed: int) -> tuple[float, Interval, 
 
 def _verdict(
     rounds: int, interval: Interval, wide: Interval, change: float, clocks: tuple[float | None, float | None]
-) -> tuple[Verdict, str]:
+) -> tuple[SpeedVerdict, str]:
     if rounds < LEAST_ROUNDS:
-        return Verdict.AMBIGUOUS, f"{rounds} rounds; at least {LEAST_ROUNDS} are needed"
+        return SpeedVerdict.AMBIGUOUS, f"{rounds} rounds; at least {LEAST_ROUNDS} are needed"
     if interval[0] >= -MARGIN and interval[1] <= MARGIN:
-        return Verdict.SAME, ""
+        return SpeedVerdict.SAME, ""
     if wide[0] <= 0.0 <= wide[1]:
-        return Verdict.AMBIGUOUS, "the interval holds zero and is too wide to say SAME"
+        return SpeedVerdict.AMBIGUOUS, "the interval holds zero and is too wide to say SAME"
     base_clock, new_clock = clocks
     if base_clock and new_clock:
         explained = math.log(base_clock / new_clock)  # what the clocks alone would do to the time
         if abs(explained) > MARGIN and explained * change > 0:
-            return Verdict.AMBIGUOUS, "the SM clock differed between the two"
-    return (Verdict.SLOWER if change > 0 else Verdict.FASTER), ""
+            return SpeedVerdict.AMBIGUOUS, "the SM clock differed between the two"
+    return (SpeedVerdict.SLOWER if change > 0 else SpeedVerdict.FASTER), ""
 
 
 def _median(values: Sequence[float]) -> float | None:

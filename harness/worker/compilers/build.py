@@ -34,7 +34,7 @@ from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.special_registers import special_registers
-from fmha.harness.worker.compilers.steps import LOG, Flags, Task, asked_for, beside, compiled
+from fmha.harness.worker.compilers.steps import LOG, CompileTask, Flags, asked_for, beside, compiled
 from fmha.harness.worker.compilers.toolchain import found_compiler, toolchain
 
 MOST_NAMED = 3  # of the variants that are still to be built
@@ -66,7 +66,7 @@ def build_variants(
     nvcc, said = found_compiler()
     folder = own_folder(cache_dir, root)
     hashes = Hashes(folder)
-    task = Task(
+    task = CompileTask(
         root,
         folder,
         toolchain(nvcc, said, hashes),
@@ -107,7 +107,7 @@ def _refuse_commands(path: Path) -> None:
         )
 
 
-def _build(task: Task, variant: Variant) -> BuildResult:
+def _build(task: CompileTask, variant: Variant) -> BuildResult:
     start = time.monotonic()
     if not variant.source:  # a callable: nothing is built
         return _result(task, variant, task.cache, None, start, cached=True)
@@ -136,7 +136,7 @@ def _build(task: Task, variant: Variant) -> BuildResult:
         raise cache.cache_error(task.cache, error) from error
 
 
-def _current(task: Task, variant: Variant, entry: Path, asked: str) -> dict[str, Any] | None:
+def _current(task: CompileTask, variant: Variant, entry: Path, asked: str) -> dict[str, Any] | None:
     """The manifest of an entry whose inputs are what is there now; None where they are not, or the entry is damaged."""
     with contextlib.suppress(KeyError, TypeError, AttributeError):
         known = (cache.read_manifest(entry) or {})["inputs"]
@@ -153,7 +153,7 @@ def _current(task: Task, variant: Variant, entry: Path, asked: str) -> dict[str,
     return None
 
 
-def _asked(task: Task, variant: Variant) -> str:
+def _asked(task: CompileTask, variant: Variant) -> str:
     """The hash of what is known before a build. An adapter's process could read anything of the tree and not say so:
     where commits of several people meet, the whole tree counts."""
     facts: list[Any] = [RECIPE, *asked_for(task, variant, deciding())]
@@ -177,7 +177,7 @@ def _require_room(folder: Path) -> None:
 
 
 def _result(
-    task: Task,
+    task: CompileTask,
     variant: Variant,
     entry: Path,
     manifest: dict[str, Any] | None,
@@ -203,7 +203,7 @@ def _result(
     )
 
 
-def _read_sources(task: Task, variant: Variant, manifest: Mapping[str, Any] | None) -> str:
+def _read_sources(task: CompileTask, variant: Variant, manifest: Mapping[str, Any] | None) -> str:
     """The hash of the declared sources, and of what else of the repository was read."""
     inputs = manifest and manifest["inputs"]
     more = beside_sources(task.root, inputs_of(inputs), variant.sources) if inputs else []

@@ -25,7 +25,7 @@ _WORD = re.compile(r"(?:\\[ #\n]|\$\$|[^\s\\]|\\)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class CompilerInputs:
     """Paths are relative to the root of the sources where they lie below it."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # what was read: its sha256
@@ -42,13 +42,13 @@ class Inputs:
         return {"files": dict(self.files), "absent": {folder: list(names) for folder, names in self.absent.items()}}
 
 
-def inputs_of(plain: Mapping[str, Any]) -> Inputs:
-    return Inputs(plain["files"], plain["absent"])
+def inputs_of(plain: Mapping[str, Any]) -> CompilerInputs:
+    return CompilerInputs(plain["files"], plain["absent"])
 
 
 def made_of(
     root: Path, read: Sequence[str], search: Sequence[str] | None, hashes: Hashes, missing: Iterable[str] = ()
-) -> Inputs:
+) -> CompilerInputs:
     """The inputs of a build in `root` that has `read` these files, and looks for includes in the folders `search`,
     beside the folder of the file that includes; None where nothing is included. `missing` were not there either."""
     base = str(root)
@@ -72,7 +72,7 @@ def made_of(
     for path in (*vain, *(os.path.join(folder, name) for folder in folders for name in names)):
         if gap := _gap(base, path, hashes):
             absent.setdefault(_label(base, gap[0]), set()).add(gap[1])
-    return Inputs(
+    return CompilerInputs(
         {path: files[path] for path in sorted(files, key=os.path.isabs)},  # those that change come first
         {folder: sorted(found) for folder, found in sorted(absent.items())},
     )
@@ -94,7 +94,7 @@ def _asked(path: str) -> list[str]:
     return _ASKED.findall(_text(path))
 
 
-def asks_by_macro(root: Path, inputs: Inputs, toolchain: Sequence[str]) -> bool:
+def asks_by_macro(root: Path, inputs: CompilerInputs, toolchain: Sequence[str]) -> bool:
     """Whether a file outside of the folders `toolchain` asks by __has_include for what a macro makes up: no reading of
     its text tells which file that is."""
     known = tuple(f"{folder}/" for folder in toolchain)

@@ -13,7 +13,7 @@ from typing import Any
 import fmha
 from fmha.harness.worker.compilers.enclosed import BuildError
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.inputs import Inputs, listed, made_of, searched
+from fmha.harness.worker.compilers.inputs import CompilerInputs, listed, made_of, searched
 
 CLOCK_NS = 20_000_000  # how far a file's time may lie behind the clock
 # With them a build reads what no list names: files of options, other compilers and their plugins, lists elsewhere.
@@ -46,7 +46,7 @@ def searched_by(run: Run, nvcc: Path, flags: Sequence[str], scratch: Path) -> tu
     )
 
 
-def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> Inputs:
+def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> CompilerInputs:
     """From nvcc's list for make."""
     read = listed(listing.decode("utf-8", "surrogateescape"))
     if source not in read:
@@ -54,7 +54,7 @@ def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hash
     return made_of(root, read, search, hashes)
 
 
-def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> Inputs:
+def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> CompilerInputs:
     """From what `reads` has written down. A module that appears where modules are looked for earlier is another."""
     try:
         told: dict[str, Any] = json.loads(listing)
@@ -74,7 +74,7 @@ def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> Inp
     return made_of(root, [*plain, *modules.values()], None, hashes, earlier)
 
 
-def changed_since(root: Path, inputs: Inputs, start_ns: int) -> bool:
+def changed_since(root: Path, inputs: CompilerInputs, start_ns: int) -> bool:
     """Whether a file may be another by now than the one that a build read which started at `start_ns`."""
     return any(
         max(found.st_mtime_ns, found.st_ctime_ns) >= start_ns - CLOCK_NS
@@ -82,7 +82,7 @@ def changed_since(root: Path, inputs: Inputs, start_ns: int) -> bool:
     )
 
 
-def beside_sources(root: Path, inputs: Inputs, sources: Sequence[str]) -> list[str]:
+def beside_sources(root: Path, inputs: CompilerInputs, sources: Sequence[str]) -> list[str]:
     """Files of the repository that were read and do not belong to the `sources` that a kernel declares.
 
     Of the interpreter and of fmha, where they lie in the repository, none does; nor does what is hidden.

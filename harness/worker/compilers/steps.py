@@ -17,7 +17,7 @@ from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.abi import HEADERS, header
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.inputs import Inputs, asks_by_macro
+from fmha.harness.worker.compilers.inputs import CompilerInputs, asks_by_macro
 from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, repeatable, searched_by
 from fmha.harness.worker.compilers.sources import hash_sources
@@ -32,7 +32,7 @@ Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CompileTask:
     """What every variant of one call has in common."""
 
     root: Path
@@ -47,7 +47,7 @@ class Task:
     notes: list[str] = field(default_factory=list)  # for the user, beside the results
 
 
-def compiled(task: Task, variant: Variant, folder: Path) -> tuple[dict[str, Any], Inputs | None, float]:
+def compiled(task: CompileTask, variant: Variant, folder: Path) -> tuple[dict[str, Any], CompilerInputs | None, float]:
     """Fills `folder`/kept with the artefacts. What the manifest says about them, what was read for them, which is None
     where not all of it is known, and how many processor seconds the compilers took for them. BuildError where they
     cannot be made."""
@@ -93,7 +93,7 @@ def beside(variant: Variant) -> list[str]:
     return [*([variant.combine] if variant.combine else []), *variant.others]
 
 
-def _enclosed(task: Task, variant: Variant, scratch: Path) -> Enclosed:
+def _enclosed(task: CompileTask, variant: Variant, scratch: Path) -> Enclosed:
     compile_flags, assemble_flags = task.flags_of(variant)
     read = (*task.toolchain.roots, *granted(task.root, (*compile_flags, *assemble_flags)))
     read += tuple(map(header, HEADERS)) if variant.compiler else ()  # modules of fmha's read it where they are imported
@@ -101,7 +101,7 @@ def _enclosed(task: Task, variant: Variant, scratch: Path) -> Enclosed:
     return Enclosed(task.root, read, scratch, task.limit_seconds, deadline, task.cancel)
 
 
-def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs | None]:
+def _ptx(task: CompileTask, variant: Variant, how: Enclosed) -> tuple[str, str, CompilerInputs | None]:
     """The PTX, what its compiler said, and what it read where that is told at once."""
     target = how.scratch / f"{variant.name}.ptx"
     said, inputs = "", None
@@ -114,7 +114,7 @@ def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs 
         inputs = of_adapter(task.root, listing, how.scratch, task.hashes)
     elif variant.source.endswith(".ptx"):  # another compiler has made it
         target = _inside(task.root, variant.source)
-        inputs = Inputs({variant.source: task.hashes.of(str(task.root / variant.source))})
+        inputs = CompilerInputs({variant.source: task.hashes.of(str(task.root / variant.source))})
     else:
         flags = task.flags_of(variant)[0]
         wanted = ("-MD", "-MF", str(how.scratch / "read.d")) if repeatable(flags) else ()
@@ -127,7 +127,7 @@ def _ptx(task: Task, variant: Variant, how: Enclosed) -> tuple[str, str, Inputs 
     return _relative_paths(text, task.root), said, inputs
 
 
-def _assembled(task: Task, variant: Variant, how: Enclosed, folder: Path) -> tuple[str, bytes]:
+def _assembled(task: CompileTask, variant: Variant, how: Enclosed, folder: Path) -> tuple[str, bytes]:
     """What ptxas said, and the cubin."""
     assembler = replace(how, scratch=folder)
     ptx, cubin = folder / f"{variant.name}.ptx", folder / f"{variant.name}.cubin"
@@ -136,7 +136,7 @@ def _assembled(task: Task, variant: Variant, how: Enclosed, folder: Path) -> tup
     return log, taken(cubin, f"nvcc wrote no cubin\n{log}")
 
 
-def _listed(task: Task, variant: Variant, how: Enclosed) -> Inputs | None:
+def _listed(task: CompileTask, variant: Variant, how: Enclosed) -> CompilerInputs | None:
     """What nvcc has read, by its own list."""
     flags, assemble_flags = task.flags_of(variant)
     if not repeatable(flags) or not repeatable(assemble_flags):
@@ -165,7 +165,7 @@ def _relative_paths(text: str, root: Path) -> str:
     return directive.sub(r"\1", text)
 
 
-def asked_for(task: Task, variant: Variant, deciding: Sequence[tuple[str, str]]) -> list[Any]:
+def asked_for(task: CompileTask, variant: Variant, deciding: Sequence[tuple[str, str]]) -> list[Any]:
     """What is known of a build before it: all that decides it but what it reads."""
     entries = (variant.entry, variant.combine, *variant.others)
     facts: list[Any] = [variant.name, variant.compiler, variant.arch, variant.source, entries]

@@ -156,9 +156,9 @@ class CudaDevice:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
 
-    def keep(self, work: Callable[[], object]) -> Kept:
+    def keep(self, work: Callable[[], object]) -> KeptCudaLaunches:
         """The launches that `work` makes, not made but kept."""
-        return Kept(self._record(work))
+        return KeptCudaLaunches(self._record(work))
 
     def prepare(
         self, work: Callable[[], object], maps: Sequence[calls.Field], pointers: Sequence[calls.Field]
@@ -228,7 +228,7 @@ def _configured(config: LaunchConfig, stream: int) -> Any:
     return made
 
 
-class Kept:
+class KeptCudaLaunches:
     """Launches with the parameters they were given. A call costs the host the driver's own time for them."""
 
     def __init__(self, launches: Sequence[tuple[Any, LaunchConfig, bytes]]) -> None:

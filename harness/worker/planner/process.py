@@ -46,7 +46,7 @@ class AnsweredError(KernelSideError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VariantChoice:
     """The variant for a configuration; what nvcc is given to make its PTX, and to assemble that."""
 
     variant: Variant
@@ -163,7 +163,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def choice_of(answer: Any, arch: str) -> Choice | str:
+def choice_of(answer: Any, arch: str) -> VariantChoice | str:
     """The choice that a kernel side has said, or the reason that it gave for none. Raises KernelSideError for what
     cannot be one: a file outside of the tree, a compiler of its own, a name that is none."""
     if isinstance(answer, dict) and isinstance(answer.get("reason"), str):
@@ -178,7 +178,7 @@ def choice_of(answer: Any, arch: str) -> Choice | str:
         raise KernelSideError(
             f"the commit describes its kernels in a way that the judge cannot use: {error}"
         ) from error
-    return Choice(variant, flags, assemble)
+    return VariantChoice(variant, flags, assemble)
 
 
 def _words(value: Any, what: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Tim
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.launch.time_builds import UntimedError, time_alone
 from fmha.harness.worker.subjects.adapter import Adapter
-from fmha.harness.worker.subjects.declared import Declared, Ran
+from fmha.harness.worker.subjects.declared import Declared, DeclaredRun
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.peers import RefusedError
@@ -37,7 +37,9 @@ class Called(Declared):
         shape = LaunchShape(0, 0, 0, 0, 0)
         return Variant(f"{self._name}_{arch.replace('_', '')}", arch, "", self._name, None, None, shape, sources=())
 
-    def run(self, device: Device, module: LoadedModule | None, variant: Variant, case: Case, inputs: Arrays) -> Ran:
+    def run(
+        self, device: Device, module: LoadedModule | None, variant: Variant, case: Case, inputs: Arrays
+    ) -> DeclaredRun:
         """Raises RefusedError where it cannot be called, ValueError where it returns something else than outputs."""
         outputs = self._adapter.outputs(case)
         kinds, found = self._adapter.call(case, self._where(device), inputs)
@@ -53,7 +55,7 @@ class Called(Declared):
             if found[name].dtype.itemsize != kind.storage.itemsize:
                 raise ValueError(f"call gives {name} as {kinds[name]}, and sends {found[name].dtype}")
         bits = {name: found[name].view(dtype_of(output.dtype).storage) for name, output in outputs.items()}
-        return Ran(bits, LaunchReport())
+        return DeclaredRun(bits, LaunchReport())
 
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays

@@ -45,7 +45,7 @@ def _told_apart(built: Build) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class DeclaredRun:
     """What the device left, by the outputs' names."""
 
     arrays: Arrays
@@ -103,7 +103,7 @@ class Declared:
     def reference(self, case: Case, inputs: Arrays) -> Arrays:
         return self._adapter.reference(case, inputs)
 
-    def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> Ran:
+    def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> DeclaredRun:
         """Every element of every output holds poison before the first launch."""
         outputs = self._adapter.outputs(case)
         addresses = self._placed(device, case, inputs)
@@ -115,13 +115,13 @@ class Declared:
             shape = kind.shape(output.shape)
             nbytes = math.prod(shape) * kind.storage.itemsize
             arrays[name] = device.download(addresses[name], nbytes).view(kind.storage).reshape(shape)
-        return Ran(arrays, sum_of(reports))
+        return DeclaredRun(arrays, sum_of(reports))
 
     def writes(self, case: Case) -> Container[str]:
         written = {*self._adapter.outputs(case), *self._adapter.scratch(case)}
         return written | set(self._adapter.description.overwrites)
 
-    def measure(self, case: Case, ran: Ran, expected: Arrays) -> Measurement:
+    def measure(self, case: Case, ran: DeclaredRun, expected: Arrays) -> Measurement:
         """The worst of all outputs, each compared by itself."""
         outputs = self._adapter.outputs(case)
         if expected.keys() != outputs.keys():

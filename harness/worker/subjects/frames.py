@@ -29,7 +29,7 @@ class FrameError(Exception):
     """What came is no message; the text says why."""
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where messages come from."""
 
     def line(self, most: int) -> bytes:
@@ -73,7 +73,9 @@ def pieces(message: Mapping[str, Any], arrays: Arrays) -> Iterator[bytes | memor
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def received(source: Source, most_bytes: int = MOST_BYTES) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+def received(
+    source: MessageSource, most_bytes: int = MOST_BYTES
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
     """The next message, with arrays of `most_bytes` together; None at the end. FrameError for what is none."""
     line = source.line(MOST_LINE)
     if not line:
@@ -89,7 +91,7 @@ def received(source: Source, most_bytes: int = MOST_BYTES) -> tuple[dict[str, An
     return message, _read(source, message.pop("arrays", []), most_bytes)
 
 
-def _read(source: Source, listed: Any, room: int) -> dict[str, NDArray[Any]]:
+def _read(source: MessageSource, listed: Any, room: int) -> dict[str, NDArray[Any]]:
     if not isinstance(listed, list) or len(listed) > MOST_ARRAYS:
         raise FrameError(f"its arrays are no list of at most {MOST_ARRAYS}")
     if not listed:

@@ -113,7 +113,7 @@ def refusal(name: str, item: Configuration) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PeerRun:
     o: NDArray[np.uint16]  # bf16 bits
     report: LaunchReport
 
@@ -143,7 +143,9 @@ class Peer:
 
         return reference(inputs)
 
-    def run(self, device: Device, module: LoadedModule | None, variant: Variant, cell: PeerCell, inputs: Inputs) -> Ran:
+    def run(
+        self, device: Device, module: LoadedModule | None, variant: Variant, cell: PeerCell, inputs: Inputs
+    ) -> PeerRun:
         call = self._call(device, cell, inputs)
         import torch
 
@@ -153,12 +155,12 @@ class Peer:
             if _NO_KERNEL not in str(error):
                 raise
             raise RefusedError(f"{self._name}: {str(error).splitlines()[0]}") from error
-        return Ran(o.contiguous().view(torch.uint16).cpu().numpy(), LaunchReport())
+        return PeerRun(o.contiguous().view(torch.uint16).cpu().numpy(), LaunchReport())
 
     def writes(self, cell: PeerCell) -> Container[str]:
         return ()
 
-    def measure(self, cell: PeerCell, ran: Ran, expected: Reference) -> Measurement:
+    def measure(self, cell: PeerCell, ran: PeerRun, expected: Reference) -> Measurement:
         from fmha.harness.judge.oracle.bf16 import from_bf16
         from fmha.harness.judge.oracle.measure import general
 

@@ -17,7 +17,7 @@ from fmha.harness.worker.launch.time_builds import time_beside, time_ours
 from fmha.harness.worker.planner.sides import Launcher
 
 
-class Ran(Protocol):
+class SubjectRun(Protocol):
     """What a run left."""
 
     @property
@@ -32,7 +32,7 @@ class Subject(Protocol):
 
     def reference(self, configuration: Any, inputs: Any) -> Any: ...
 
-    def run(self, device: Device, module: Any, variant: Variant, configuration: Any, inputs: Any) -> Ran:
+    def run(self, device: Device, module: Any, variant: Variant, configuration: Any, inputs: Any) -> SubjectRun:
         """Every element of every output holds poison before the launch."""
 
     def writes(self, configuration: Any) -> Container[str]:

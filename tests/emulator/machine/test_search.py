@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator import Device, Module, Report, load_ptx
-from fmha.emulator.search import Search, SearchFn, Trial, search
+from fmha.emulator.search import Search, SearchFn, SearchTrial, search
 from tests.emulator.clusterlab import source
 from tests.emulator.micro import run_micro
 
@@ -65,15 +65,15 @@ def test_it_finds_what_random_seeds_do_not() -> None:
 
 def test_a_race_of_depth_two_is_as_likely_as_the_bound_says() -> None:
     """Of 2 warps and k steps, with one change of priorities: 1 / (2 k)."""
-    steps = int(launch(RARE, Trial(0, 1, 1).device()).stats["steps"])
-    found = sum(not launch(RARE, Trial(seed, 2, steps).device()).ok for seed in range(2000))
+    steps = int(launch(RARE, SearchTrial(0, 1, 1).device()).stats["steps"])
+    found = sum(not launch(RARE, SearchTrial(seed, 2, steps).device()).ok for seed in range(2000))
     assert found / 2000 >= 1 / (2 * steps)
 
 
 @pytest.mark.parametrize("grid", [1, 2])
 def test_a_trial_decides_everything(grid: int) -> None:
     for seed in range(20):
-        trial = Trial(seed, 3, 100)
+        trial = SearchTrial(seed, 3, 100)
         one, two = (launch(RARE, trial.device(), grid) for _ in range(2))
         assert [str(f) for f in one.findings] == [str(f) for f in two.findings]
         for key in ("interleaving", "steps", "warp_instructions"):

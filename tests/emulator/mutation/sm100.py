@@ -11,7 +11,7 @@ import functools
 
 from fmha.emulator import Module
 from fmha.emulator.device import Schedule
-from fmha.emulator.mutation import Trial
+from fmha.emulator.mutation import MutantTrial
 from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
 from fmha.harness.judge.oracle.measure import measure
@@ -51,7 +51,7 @@ def _problem(configuration: Configuration) -> tuple[Inputs, Reference]:
     return inputs, reference(inputs)
 
 
-def launch(module: Module, schedule: Schedule, seed: int) -> Trial:
+def launch(module: Module, schedule: Schedule, seed: int) -> MutantTrial:
     variant = next(BY_ENTRY[entry] for entry in module.entries if entry in BY_ENTRY)
     rules: list[str] = []
     right = True
@@ -64,4 +64,4 @@ def launch(module: Module, schedule: Schedule, seed: int) -> Trial:
         m = measure(configuration, outputs, expected)
         right = right and m.relative_l2 < MAX_RELATIVE_L2 and m.lse_error < MAX_LSE_ERROR
         right = right and not m.nonfinite_mismatches and not m.unwritten
-    return Trial(tuple(rules), right)
+    return MutantTrial(tuple(rules), right)

@@ -10,7 +10,7 @@ import functools
 
 from fmha import emulator
 from fmha.emulator.device import Schedule
-from fmha.emulator.mutation import Trial
+from fmha.emulator.mutation import MutantTrial
 from fmha.emulator.mutation.run import Launch, schedule_plan
 from tests.emulator.thirdparty.running import case, execute, mismatch, module_of
 
@@ -41,8 +41,8 @@ def __getattr__(name: str) -> Launch:
     if name.startswith("__"):
         raise AttributeError(name)
 
-    def launch(module: emulator.Module, schedule: Schedule, seed: int) -> Trial:
+    def launch(module: emulator.Module, schedule: Schedule, seed: int) -> MutantTrial:
         broken, right = _run(name, module, schedule, seed)
-        return Trial(tuple(sorted(rule for rule, _ in broken - broken_by(name))), right)
+        return MutantTrial(tuple(sorted(rule for rule, _ in broken - broken_by(name))), right)
 
     return launch

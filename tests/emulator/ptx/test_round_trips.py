@@ -14,7 +14,7 @@ from tests.emulator.tcgen05_numbers import d_cells
 )
 def test_an_accumulator_lies_where_the_formulas_say(m, n, ws):
     cells = d_cells(m, n, ws=ws)
-    assert (probes.accumulator(probes.Shape(m, n, ws)) == (cells[..., 1] << 16 | cells[..., 2])).all()
+    assert (probes.accumulator(probes.ProductShape(m, n, ws)) == (cells[..., 1] << 16 | cells[..., 2])).all()
 
 
 def test_round_trips():
@@ -26,6 +26,6 @@ def test_round_trips():
 
 def test_a_fragment_of_a_weight_stationary_mma():
     """Rows 0 to 63 are read from the lanes of both halves: those of the columns of D that a half holds."""
-    cells = probes.fragment_a(probes.Shape(64, 64, ws=True)) >> 1
+    cells = probes.fragment_a(probes.ProductShape(64, 64, ws=True)) >> 1
     assert (cells & 0xFFFF == probes.A_COLUMN + np.arange(16)[None, :] // 2).all()
     assert (cells >> 16 == np.arange(64)[:, None]).all()
