@@ -80,7 +80,7 @@ def command(
 ) -> None:
     if kind is not None and kind not in set(Kind):
         raise UserError(f"--for: no kind is named {kind!r}", next_step=f"use one of {', '.join(Kind)}")
-    request = Request(Path.cwd(), host, suites(suite), tuple(filters or ()), seed)
+    request = Request(Path.cwd(), host=host, suite=suites(suite), filters=tuple(filters or ()), seed=seed)
     asked = Bisection(good, bad, request, Kind(kind) if kind else None, at_once)
     context.obj.action = partial(_run, asked, json, quiet, verbose)
 

@@ -76,7 +76,7 @@ def _verdict(place: RunPlace) -> DoctorLine:
     records: list[RunRecord] = []
     try:
         with tempfile.TemporaryDirectory() as folder, progress_for(sys.stderr, quiet=False) as progress:
-            request = Request(place.root, place.host.name, cases=(name,), results=Path(folder))
+            request = Request(place.root, host=place.host.name, cases=(name,), results=Path(folder))
             code = execute(request, progress, lambda record, path: records.append(record))
     except FmhaError as error:
         return DoctorLine("verdict", False, str(error), error.next_step)

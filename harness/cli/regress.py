@@ -94,7 +94,9 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     hook = _command(on_regression)
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results, workers=workers)
+    request = Request(
+        Path.cwd(), host=host, suite=suite, filters=tuple(filters or ()), seed=seed, results=results, workers=workers
+    )
     context.obj.action = lambda: judged(
         request,
         judge,

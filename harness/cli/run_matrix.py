@@ -140,12 +140,12 @@ def command(
 ) -> None:
     request = Request(
         Path.cwd(),
-        host,
-        suites(suite),
-        (*(filters or ()), *((f"kernel={kernel.replace(',', '|')}",) if kernel else ())),
-        seed,
-        schedule,
-        results,
+        host=host,
+        suite=suites(suite),
+        filters=(*(filters or ()), *((f"kernel={kernel.replace(',', '|')}",) if kernel else ())),
+        seed=seed,
+        schedule=schedule,
+        results=results,
         coverage=coverage,
         snapshot=snapshot,
         approve_protected=approve_protected,

@@ -45,7 +45,7 @@ def command(
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    request = Request(Path.cwd(), "emulator", suite, tuple(filters or ()))
+    request = Request(Path.cwd(), suite=suite, filters=tuple(filters or ()))
     context.obj.action = partial(_run, request, json, verbose)
 
 

@@ -251,7 +251,7 @@ def _drawn(
     filters = (selection.filter,) if selection.filter else ()
     request = Request(
         root,
-        record.host.name,
+        host=record.host.name,
         filters=filters,
         seed=selection.seed,
         schedule=selection.schedule,

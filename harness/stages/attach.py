@@ -59,7 +59,7 @@ def attach(
     _compare(job, mine, run)
     matrix = _matrix(job, mine, place.root, place.host, run)
     alike = apart.alike(place.root, job.sha) if job.judge is None else None
-    request = Request(place.root, place.host.name, results=results, alike=alike, **_choices(job))
+    request = Request(place.root, host=place.host.name, results=results, alike=alike, **_choices(job))
     host = RemoteHost(place.host, place.root, declared_by(matrix))
     host.resume(run, job.beside, job.judge, observer.note)
     opened(host)

@@ -20,7 +20,7 @@ from fmha.harness.stages.build import Builds
 from fmha.harness.stages.outcome import Observer, Outcome, Step, Withheld
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What every step of a run shares."""
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,6 +56,7 @@ class Request:
     """What the user asked for. None stands for matrix.yaml's word, or for `results/` of the checkout."""
 
     directory: Path
+    _: KW_ONLY
     host: str = "emulator"
     suite: str | None = None
     filters: Sequence[str] = ()
@@ -322,19 +323,19 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
             _collect(kept, prepared, progress, observer)
             return
     context = matrix.Context(
-        prepared.matrix,
-        prepared.host,
-        progress.builds,
-        prepared.seed,
-        prepared.schedules,
-        observer,
-        tuple(prepared.request.noise_seeds),
-        prepared.request.coverage,
-        prepared.drawn,
-        prepared.also,
-        prepared.request.workers or 0,
-        prepared.costs,
-        bool(plan.filter.kernels),  # who names kernels compares them
+        matrix=prepared.matrix,
+        host=prepared.host,
+        builds=progress.builds,
+        seed=prepared.seed,
+        schedules=prepared.schedules,
+        observer=observer,
+        noise_seeds=tuple(prepared.request.noise_seeds),
+        coverage=prepared.request.coverage,
+        drawn=prepared.drawn,
+        also=prepared.also,
+        workers=prepared.request.workers or 0,
+        costs=prepared.costs,
+        timed=bool(plan.filter.kernels),  # who names kernels compares them
     )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))

@@ -162,7 +162,7 @@ def carry_out_order(directory: Path, say: Say) -> None:
         os.environ[isolate.FOUND] = work["isolation"]
     isolate.foresee()
     judge, root = Path.cwd(), Path(work["tree"]).resolve()
-    request = Request(root, work["host"], **work["request"])
+    request = Request(root, host=work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
     own = bool(work.get("own"))  # the judge is an fmha that came with the run; matrix.yaml is the commit's
     settings = load(root if own else judge, own=False).complete()

@@ -60,12 +60,12 @@ def test_each_commit_is_timed_beside_the_good_one(
     monkeypatch.setattr(stage.several, "prepare", lambda _: None)  # asks the hosts, which are none
     monkeypatch.setattr(stage._Search, "_side_by_side", lambda search, turns: search._run((), turns[0].place, None))
     with pytest.raises(_AskedError):
-        stage.bisect(root, stage.Bisection(good, bad, Request(root, host, "seed"), kind), QUIET)
+        stage.bisect(root, stage.Bisection(good, bad, Request(root, host=host, suite="seed"), kind), QUIET)
     assert [request.beside for request in asked] == [good if timed else None]
 
 
 def test_a_host_that_times_nothing_finds_no_slower_commit(history: tuple[Path, str, str]) -> None:
     root, good, bad = history
     with pytest.raises(UserError, match="emulator times nothing") as raised:
-        stage.bisect(root, stage.Bisection(good, bad, Request(root, "emulator", "seed"), Kind.SPEED), QUIET)
+        stage.bisect(root, stage.Bisection(good, bad, Request(root, suite="seed"), Kind.SPEED), QUIET)
     assert raised.value.next_step == "name a host with a GPU: --host NAME"

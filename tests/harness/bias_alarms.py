@@ -90,7 +90,7 @@ def _block(options: argparse.Namespace, seeds: range) -> list[tuple[int, Mapping
 
 def _measured(options: argparse.Namespace, first: int, seeds: int) -> tuple[Biases, list[Outcome]]:
     noise = tuple(range(first + 1, first + seeds))
-    request = Request(Path.cwd(), options.host, options.suite, (), first, None, noise_seeds=noise)
+    request = Request(Path.cwd(), host=options.host, suite=options.suite, seed=first, noise_seeds=noise)
     prepared = begin(prepare(request), _Silent())
     progress = Progress()
     carry_out(prepared, progress, _Silent())
