@@ -14,7 +14,7 @@ struct alignas(64) FmhaTensorMap {
 constexpr uint32_t kFmhaNormalise = 1u << 0;   // o = o_norm, else o_un
 constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with kFmhaNormalise; else fp32
 constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
-constexpr uint32_t kFmhaPartialF16 = 1u << 3;  // partial_o in f16, only together with kFmhaOutputBf16, sm_90a alone
+constexpr uint32_t kFmhaPartialF16 = 1u << 3;  // partial_o in f16, only together with kFmhaOutputBf16
 constexpr uint32_t kFmhaByHead = 1u << 4;      // q, k and v have maps with a dimension of K/V heads
 constexpr uint32_t kFmhaScattered = 1u << 5;   // block_table, cu_seqlens_q or cu_seqlens_k is there; with kFmhaByHead
 constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
@@ -52,7 +52,7 @@ struct FmhaParams {
     float* lse;
 
     // With splits > 1 the forward kernel writes only these, un-normalised, and the combine kernel reads them.
-    float* partial_o;    // [splits, batch, t * heads, head_dim], by planes; as f16 see sm90/partial.cuh
+    float* partial_o;    // [splits, batch, t * heads, head_dim], by planes; as f16 see the partial.cuh of each architecture
     float* partial_max;  // [splits, batch, t * heads], likewise, natural-log units
     float* partial_sum;  // likewise
 

@@ -21,139 +21,247 @@
 #include "common/work.cuh"
 #include "fmha_launch.h"
 #include "fmha_params.h"
+#include "partial.cuh"
 
 namespace fmha {
 
-constexpr int kLaneElements = 8;  // 16 bytes of bf16 output
-
-// `InFlight` parts of a thread are loaded before the first is used. More take registers, and so CTAs, of which a
-// multiprocessor holds `CtasPerSm`: where rows are many, those count for more.
-template <int Warps, int Columns, int InFlight, int CtasPerSm>
+// Of rows of HeadDim columns, which lie in groups of Group. `InFlight` parts of a thread are loaded before the first is
+// used, of f16 and of fp32. More take registers, and so CTAs, of which a multiprocessor holds `CtasPerSm`: where rows
+// are many, those count for more.
+template <int HeadDim, int Group, int Warps, int Columns, int InFlightF16, int InFlightF32, int CtasPerSm>
 struct Team {
+    static constexpr int kHeadDim = HeadDim;
+    static constexpr int kGroup = Group;
     static constexpr int kWarps = Warps;
     static constexpr int kColumns = Columns;
-    static constexpr int kInFlight = InFlight;
     static constexpr int kCtasPerSm = CtasPerSm;
     static constexpr int kLanes = Columns / kLaneElements;  // that share the columns of a part
     static constexpr int kParts = Warps * 32 / kLanes;      // splits that are read side by side
+    static constexpr int kOwn = Columns / 32;               // columns of a lane once those of its warp have met
+
+    template <bool F16>
+    static constexpr int kInFlight = F16 ? InFlightF16 : InFlightF32;
 };
 
-// Splits of a row that were merged: the statistics, and a thread's columns of O.
+// Splits of a row that were merged: the statistics, and `Elements` columns of O.
+template <int Elements>
 struct Merged {
     float max = -kInfinity;
     float sum = 0.0f;
-    float o[kLaneElements] = {};
+    float o[Elements] = {};
 };
 
-// A weight of 0 silences whatever the other side holds.
-__device__ __forceinline__ void add_weighted(Merged& merged, const Merged& other, float weight) {
-    merged.sum = weight == 0.0f ? merged.sum : fmaf(other.sum, weight, merged.sum);
-#pragma unroll
-    for (int i = 0; i < kLaneElements; ++i) {
-        merged.o[i] = weight == 0.0f ? merged.o[i] : fmaf(other.o[i], weight, merged.o[i]);
-    }
-}
+// The parts of a row that a thread has in flight together, of splits `begin` and behind it.
+template <class Team, bool F16>
+struct Flight {
+    static constexpr int kCount = Team::template kInFlight<F16>;
 
-// `count` results over disjoint sets of keys, in order.
-template <int Count>
-__device__ __forceinline__ Merged merge(const Merged (&parts)[Count]) {
-    Merged merged;
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-        merged.max = fmaxf(merged.max, parts[i].max);
-    }
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-        add_weighted(merged, parts[i], split_weight(parts[i].max, merged.max));
-    }
-    return merged;
-}
+    int rows, row;  // of all planes
+    int begin, first;
+    int64_t index[kCount];
 
-// What split `split` has left of row `row` of all planes' `rows`: nothing, if there is no such split.
-__device__ __forceinline__ Merged load_part(const FmhaParams& params, int64_t rows, int64_t row, int split,
-                                            int column) {
-    Merged part;
-    if (split < params.splits) {
-        const int64_t index = split * rows + row;
-        const float4* const o = reinterpret_cast<const float4*>(params.partial_o + index * params.head_dim + column);
-        const float4 low = o[0], high = o[1];
-        part = {params.partial_max[index],
-                params.partial_sum[index],
-                {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
-    }
-    return part;
-}
+    __device__ __forceinline__ int split(int i) const { return begin + first + i * Team::kParts; }
 
-// A thread's share of the splits.
-template <class Team>
-__device__ __forceinline__ Merged merge_share(const FmhaParams& params, int64_t rows, int64_t row, int first,
-                                              int column) {
-    Merged merged;
-#pragma unroll 1
-    for (int split = first; split < params.splits; split += Team::kParts * Team::kInFlight) {
-        Merged parts[1 + Team::kInFlight];
-        parts[0] = merged;
+    // Computed here, which may be beside the forward kernel, and not at the loads.
+    __device__ __forceinline__ void find() {
 #pragma unroll
-        for (int i = 0; i < Team::kInFlight; ++i) {
-            parts[1 + i] = load_part(params, rows, row, split + i * Team::kParts, column);
+        for (int i = 0; i < kCount; ++i) {
+            index[i] = int64_t(split(i)) * rows + row;
+            asm volatile("" : "+l"(index[i]));
         }
-        merged = merge(parts);
     }
-    return merged;
-}
+};
 
-// The shares of the lanes of a warp that have the same columns, in each of them.
-template <class Team>
-__device__ __forceinline__ Merged meet_in_warp(Merged merged) {
+// What the lanes of a warp that have the same columns have merged of theirs, relative to a maximum of them all. A
+// thread has its loads behind one another, those first that the others wait for, and then whatever waits for one of
+// them.
+template <class Team, bool F16>
+__device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& params, Flight<Team, F16>& flight,
+                                                             int column) {
+    constexpr int kInFlight = Team::template kInFlight<F16>;
+    Merged<kLaneElements> merged;
+    while (true) {
+        float maxima[kInFlight], sums[kInFlight];
+        Part<F16> parts[kInFlight];
 #pragma unroll
-    for (int distance = Team::kLanes; distance < 32; distance *= 2) {
-        Merged both[2] = {merged, {}};
-        both[1].max = __shfl_xor_sync(0xffffffffu, merged.max, distance);
-        both[1].sum = __shfl_xor_sync(0xffffffffu, merged.sum, distance);
+        for (int i = 0; i < kInFlight; ++i) {
+            maxima[i] = -kInfinity;
+            if (flight.split(i) < params.splits) {
+                maxima[i] = params.partial_max[flight.index[i]];
+                sums[i] = params.partial_sum[flight.index[i]];
+                parts[i].template load<Team::kHeadDim, Team::kGroup>(params, flight.index[i], column);
+            }
+        }
+        float max = merged.max;
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            max = fmaxf(max, maxima[i]);
+        }
+#pragma unroll
+        for (int distance = 16; distance >= Team::kLanes; distance /= 2) {
+            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, distance));
+        }
+        const float shrink = split_weight(merged.max, max);
+        float weights[kInFlight];
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            weights[i] = split_weight(maxima[i], max);
+        }
+        merged.max = max;
+        merged.sum *= shrink;
 #pragma unroll
         for (int i = 0; i < kLaneElements; ++i) {
-            both[1].o[i] = __shfl_xor_sync(0xffffffffu, merged.o[i], distance);
+            merged.o[i] *= shrink;
         }
-        merged = merge(both);
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (weights[i] != 0.0f) {  // whatever the part holds
+                merged.sum = fmaf(sums[i], weights[i], merged.sum);
+                parts[i].add_to(merged.o, weights[i]);
+            }
+        }
+        flight.begin += Team::kParts * kInFlight;
+        if (flight.begin >= params.splits) {
+            return merged;
+        }
+        flight.find();
     }
-    return merged;
 }
 
-// Those of the warps of a team, in the first warp.
+// The lanes of a warp that have the same columns meet: each adds up kOwn of them, of all, and the sum. `column` becomes
+// the first of these.
 template <class Team>
-__device__ __forceinline__ Merged meet_in_team(const Merged& merged) {
-    __shared__ Merged shares[Team::kWarps][Team::kLanes];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (lane < Team::kLanes) {
-        shares[warp][lane] = merged;
+__device__ __forceinline__ Merged<Team::kOwn> meet_in_warp(const Merged<kLaneElements>& merged, int& column) {
+    float sum = merged.sum, o[kLaneElements];
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i) {
+        o[i] = merged.o[i];
     }
+    int elements = kLaneElements;
+#pragma unroll
+    for (int distance = 16; distance >= Team::kLanes; distance /= 2) {
+        elements /= 2;
+        const bool upper = threadIdx.x & distance;
+        column += upper ? elements : 0;
+        float others[1 + kLaneElements / 2];  // which the other lane has of what this one keeps
+        others[0] = __shfl_xor_sync(0xffffffffu, sum, distance);
+#pragma unroll
+        for (int i = 0; i < elements; ++i) {
+            others[1 + i] = __shfl_xor_sync(0xffffffffu, upper ? o[i] : o[elements + i], distance);
+        }
+        sum += others[0];
+#pragma unroll
+        for (int i = 0; i < elements; ++i) {
+            o[i] = (upper ? o[elements + i] : o[i]) + others[1 + i];
+        }
+    }
+    Merged<Team::kOwn> own{merged.max, sum};
+#pragma unroll
+    for (int i = 0; i < Team::kOwn; ++i) {
+        own.o[i] = o[i];
+    }
+    return own;
+}
+
+// The warps of a team meet, in each of them, in order.
+template <class Team>
+__device__ __forceinline__ Merged<Team::kOwn> meet_in_team(const Merged<Team::kOwn>& merged) {
+    static_assert(Team::kOwn == 1);
+    __shared__ float shares[3][Team::kWarps][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    shares[0][warp][lane] = merged.max;
+    shares[1][warp][lane] = merged.sum;
+    shares[2][warp][lane] = merged.o[0];
     __syncthreads();
-    Merged all[Team::kWarps];
+    float all[3][Team::kWarps];
+#pragma unroll
+    for (int what = 0; what < 3; ++what) {
+#pragma unroll
+        for (int i = 0; i < Team::kWarps; ++i) {
+            all[what][i] = shares[what][i][lane];
+        }
+    }
+    Merged<Team::kOwn> met;
 #pragma unroll
     for (int i = 0; i < Team::kWarps; ++i) {
-        all[i] = shares[i][lane % Team::kLanes];
+        met.max = fmaxf(met.max, all[0][i]);
     }
-    return merge(all);
+#pragma unroll
+    for (int i = 0; i < Team::kWarps; ++i) {
+        const float weight = split_weight(all[0][i], met.max);
+        if (weight != 0.0f) {  // whatever the warp's splits hold
+            met.sum = fmaf(all[1][i], weight, met.sum);
+            met.o[0] = fmaf(all[2][i], weight, met.o[0]);
+        }
+    }
+    return met;
 }
 
-// Row `row` of all planes' `rows`. `stored` is where it is stored, `head` its query head.
-template <class Team>
-__device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t rows, int64_t row, int64_t stored,
-                                            int head) {
+// Element `column` of row `stored` of O, and those behind it.
+template <int Elements>
+__device__ __forceinline__ void store_few(const FmhaParams& params, int64_t offset, const float (&values)[Elements]) {
+    if (!(params.flags & kFmhaOutputBf16)) {
+        float* const o = static_cast<float*>(params.o) + offset;
+        if constexpr (Elements >= 4) {
+            store_floats(o, values);
+        } else {
+#pragma unroll
+            for (int i = 0; i < Elements; ++i) {
+                o[i] = values[i];
+            }
+        }
+        return;
+    }
+    uint16_t* const o = static_cast<uint16_t*>(params.o) + offset;
+    if constexpr (Elements == 1) {
+        o[0] = uint16_t(ptx::pack_bf16x2(values[0], 0.0f));
+    } else {
+        uint32_t packed[Elements / 2];
+#pragma unroll
+        for (int i = 0; i < Elements / 2; ++i) {
+            packed[i] = ptx::pack_bf16x2(values[2 * i], values[2 * i + 1]);
+        }
+        if constexpr (Elements == 2) {
+            *reinterpret_cast<uint32_t*>(o) = packed[0];
+        } else if constexpr (Elements == 4) {
+            *reinterpret_cast<uint2*>(o) = make_uint2(packed[0], packed[1]);
+        } else {
+            *reinterpret_cast<uint4*>(o) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        }
+    }
+}
+
+// Row `own` of plane blockIdx.z, of a launch with kFmhaByHead or without.
+template <class Team, bool F16, bool ByHead>
+__device__ __forceinline__ void combine_row(const FmhaParams& params, int own, int rows) {
     const int thread = threadIdx.x % (Team::kWarps * 32);
-    const int column = blockIdx.y * Team::kColumns + thread % Team::kLanes * kLaneElements;
-    Merged merged = merge_share<Team>(params, rows, row, thread / Team::kLanes, column);
-    merged = meet_in_warp<Team>(merged);
+    const int row = blockIdx.z * rows + own;
+    int column = blockIdx.y * Team::kColumns + thread % Team::kLanes * kLaneElements;
+    Flight<Team, F16> flight{int(params.batch) * rows, row, 0, thread / Team::kLanes};
+    flight.find();
+    ptx::wait_for_primary();
+    int64_t stored = row;
+    int head = own % params.heads;
+    if constexpr (ByHead) {
+        const Plane plane = plane_of(params, blockIdx.z);
+        if (own >= queries_of(params, plane.entry) * params.heads) {
+            return;
+        }
+        stored = stored_row(params, plane, own);
+        head = query_head(params, plane, own);
+    }
+    const auto share = merge_share<Team, F16>(params, flight, column);
+    Merged<Team::kOwn> merged = meet_in_warp<Team>(share, column);
     if constexpr (Team::kWarps > 1) {
         merged = meet_in_team<Team>(merged);
     }
-    if (thread < Team::kLanes) {
+    if (thread < 32) {
         const float factor = output_factor(params, head, merged.max, merged.sum);
 #pragma unroll
-        for (int i = 0; i < kLaneElements; ++i) {
+        for (int i = 0; i < Team::kOwn; ++i) {
             merged.o[i] *= factor;
         }
-        store_output(params, stored, params.head_dim, column, merged.o);
+        store_few(params, stored * Team::kHeadDim + column, merged.o);
     }
     if (blockIdx.y == 0 && thread == 0) {
         store_statistics(params, stored, merged.max, merged.sum);
@@ -166,19 +274,14 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     constexpr int kTeams = kFmhaCombineRows / Team::kWarps;
     const int own = blockIdx.x * kTeams + threadIdx.x / (Team::kWarps * 32);
     const int rows = params.t * params.heads;
-    const int64_t all = int64_t(params.batch) * rows, row = int64_t(blockIdx.z) * rows + own;
     ptx::launch_dependents();
-    ptx::wait_for_primary();
     if (own >= rows) {
         return;
     }
-    if constexpr (ByHead) {
-        const Plane plane = plane_of(params, blockIdx.z);
-        if (own < queries_of(params, plane.entry) * params.heads) {
-            combine_row<Team>(params, all, row, stored_row(params, plane, own), query_head(params, plane, own));
-        }
+    if (params.flags & kFmhaPartialF16) {
+        combine_row<Team, true, ByHead>(params, own, rows);
     } else {
-        combine_row<Team>(params, all, row, row, int(row % params.heads));
+        combine_row<Team, false, ByHead>(params, own, rows);
     }
 }
 

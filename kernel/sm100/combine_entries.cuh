@@ -1,12 +1,12 @@
-// The entries of the combine kernels, in every module whose forward kernel has splits.
+// The entries of the combine kernels, in every module whose forward kernel has splits. `Forward` is its traits.
 #pragma once
 
 #include "combine.cuh"
 
 namespace fmha {
 
-using WarpTeam = Team<1, (FMHA_HEAD_DIM < 256 ? FMHA_HEAD_DIM : 256), 3, 8>;
-using CtaTeam = Team<kFmhaCombineRows, 32, 5, 5>;
+using WarpTeam = Team<FMHA_HEAD_DIM, Forward::kOutputChunk, 1, (FMHA_HEAD_DIM < 256 ? FMHA_HEAD_DIM : 256), 5, 3, 8>;
+using CtaTeam = Team<FMHA_HEAD_DIM, Forward::kOutputChunk, kFmhaCombineRows, 32, 5, 5, 5>;
 
 }  // namespace fmha
 

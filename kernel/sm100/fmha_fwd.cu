@@ -18,7 +18,6 @@
 
 #include <stdint.h>
 
-#include "combine_entries.cuh"
 #include "common/ptx/grid.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
@@ -132,6 +131,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 #define FMHA_ROWS 0  // the head_dim's own
 #endif
 using Forward = fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED, FMHA_ROWS>;
+
+#include "combine_entries.cuh"  // for Forward
 
 extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, Forward::kCtasPerSm)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {

@@ -9,6 +9,7 @@
 #include "common/row_output.cuh"
 #include "common/softmax.cuh"
 #include "common/work.cuh"
+#include "partial.cuh"
 #include "ptx/tcgen05.cuh"
 #include "shared_map.cuh"
 
@@ -172,55 +173,58 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
     }
 }
 
-// Stores the thread's columns of O, already in registers, as row `index` of the output or of the splits' parts.
-template <class Traits>
-__device__ __forceinline__ void store_columns(const FmhaParams& params, const SoftmaxThread<Traits>& thread,
-                                              int64_t index, int column, const float (&values)[Traits::kOutputChunk]) {
-    const int element = Traits::output_element(column, thread.share);
-    if (params.splits > 1) {
-        store_floats(params.partial_o + index * Traits::kHeadDim + element, values);
-    } else {
-        store_output(params, index, Traits::kHeadDim, element, values);
-    }
-}
-
-// The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics. Without tiles
-// nothing was accumulated, and O is not read.
-template <class Traits>
-__device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
-                                          const SoftmaxThread<Traits>& thread, const RowState& state) {
-    const bool stored = thread.row < work.rows;
-    const int rows = params.t * params.heads;
-    const int row = work.first_row + thread.row;
-    const int64_t in_planes = (int64_t(work.split) * params.batch + work.batch) * rows + row;
-    const int64_t index = params.splits == 1 && by_head(params) ? stored_row(params, work.plane, row) : in_planes;
-    const float shift = anchor_to_max(state, params.scale * kLog2E);
-    const float max = state.max * params.scale;
-    const float sum = state.sum * shift;
-    float factor = shift;
-    if (stored && thread.share == 0 && params.splits > 1) {
-        params.partial_max[index] = max;
-        params.partial_sum[index] = sum;
-    } else if (stored && thread.share == 0) {
-        store_statistics(params, index, max, sum);
-    }
-    if (stored && params.splits == 1) {
-        factor *= output_factor(params, query_head(params, work.plane, row), max, sum);
-    }
+// Gives O to `store` by as many columns at a time as the registers have room for, with the first one's element. Without
+// tiles nothing was accumulated, and O is not read.
+template <class Traits, class Store>
+__device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread<Traits>& thread, Store store) {
 #pragma unroll 1
     for (int column = 0; column < Traits::kOutputColumns; column += Traits::kOutputChunk) {
         float output[Traits::kOutputChunk] = {};
         if (work.tiles > 0) {
             ptx::tmem_load(output, thread.tmem + Traits::kTmemOutput + column);
         }
+        if (thread.row < work.rows) {
+            store(Traits::output_element(column, thread.share), output);
+        }
+    }
+}
+
+// The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics; or the part of a
+// split.
+template <class Traits>
+__device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
+                                          const SoftmaxThread<Traits>& thread, const RowState& state) {
+    const bool first = thread.row < work.rows && thread.share == 0;  // of the threads of a row that is stored
+    const int rows = params.t * params.heads;
+    const int row = work.first_row + thread.row;
+    const float shift = anchor_to_max(state, params.scale * kLog2E);
+    const float max = state.max * params.scale;
+    const float sum = state.sum * shift;
+    if (params.splits > 1) {
+        const int64_t index = (int64_t(work.split) * params.batch + work.batch) * rows + row;
+        if (first) {
+            params.partial_max[index] = max;
+            params.partial_sum[index] = sum;
+        }
+        const PartOutput<Traits::kHeadDim, Traits::kOutputChunk> part(params, index);
+        for_output<Traits>(work, thread, [&](int element, const float (&output)[Traits::kOutputChunk]) {
+            part.store(element, output, shift);
+        });
+        return;
+    }
+    const int64_t index = by_head(params) ? stored_row(params, work.plane, row) : int64_t(work.batch) * rows + row;
+    if (first) {
+        store_statistics(params, index, max, sum);
+    }
+    const float factor =
+        thread.row < work.rows ? shift * output_factor(params, query_head(params, work.plane, row), max, sum) : 0.0f;
+    for_output<Traits>(work, thread, [&](int element, float (&output)[Traits::kOutputChunk]) {
 #pragma unroll
         for (int i = 0; i < Traits::kOutputChunk; ++i) {
             output[i] *= factor;
         }
-        if (stored) {
-            store_columns<Traits>(params, thread, index, column, output);
-        }
-    }
+        store_output(params, index, Traits::kHeadDim, element, output);
+    });
 }
 
 // Tile j of the CTA's range: S_j to P_j, and O rescaled if the anchor moved.

@@ -1,10 +1,7 @@
-// Partial results in f16 (kFmhaPartialF16): each row of each column group over a power of two of its own, which leaves
-// 11 bits of the largest element and takes half the bytes of fp32.
+// Partial results in f16: each row of each column group over a power of two of its own.
 #pragma once
 
-#include <stdint.h>
-
-#include "common/ptx/math.cuh"
+#include "common/partial.cuh"
 #include "fmha_params.h"
 #include "launch.h"
 #include "parts.cuh"
@@ -20,18 +17,5 @@ template <int HeadDim>
 __device__ __forceinline__ float* partial_scales(const FmhaParams& params) {
     return params.partial_o + partial_rows(params) * (HeadDim / 2);
 }
-
-// The power of two in `magnitude`, kept where it and its reciprocal are normal numbers, and that reciprocal. Exact, so
-// that nothing is rounded twice.
-struct PowerOfTwo {
-    float value, reciprocal;
-
-    __device__ __forceinline__ explicit PowerOfTwo(float magnitude) {
-        constexpr uint32_t kLeast = 0x01000000, kMost = 0x7e000000;  // 2^-125, 2^125
-        const uint32_t bits = min(max(__float_as_uint(magnitude) & 0x7f800000u, kLeast), kMost);
-        value = __uint_as_float(bits);
-        reciprocal = __uint_as_float(0x7f000000u - bits);
-    }
-};
 
 }  // namespace fmha::sm90

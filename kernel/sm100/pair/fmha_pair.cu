@@ -24,7 +24,6 @@
 #include "common/ptx/warp.cuh"
 #include "common/work.cuh"
 #include "fmha_params.h"
-#include "sm100/combine_entries.cuh"
 #include "sm100/pair/load.cuh"
 #include "sm100/pair/mma.cuh"
 #include "sm100/pair/shared.cuh"
@@ -86,9 +85,12 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 }  // namespace fmha
 
+using Forward = fmha::PairTraits<FMHA_HEAD_DIM, FMHA_ROWS / kFmhaSm100PairCtas>;
+
+#include "sm100/combine_entries.cuh"  // for Forward
+
 extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
     FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-    fmha::forward<fmha::PairTraits<FMHA_HEAD_DIM, FMHA_ROWS / kFmhaSm100PairCtas>>(
-        params, fmha::ptx::shared_address(dynamic_shared));
+    fmha::forward<Forward>(params, fmha::ptx::shared_address(dynamic_shared));
 }

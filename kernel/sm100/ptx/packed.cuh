@@ -50,6 +50,13 @@ __device__ __forceinline__ float max3(float a, float b, float c) {
     return d;
 }
 
+// Of the magnitudes, likewise.
+__device__ __forceinline__ float max3_abs(float a, float b, float c) {
+    float d;
+    asm("max.abs.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
+    return d;
+}
+
 // The larger, or NaN where one of the two is.
 __device__ __forceinline__ float max_nan(float a, float b) {
     float d;
