@@ -245,12 +245,6 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
 
 
-def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
-    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
-    each. At 64 they are too few for it to pay on sm_90a. What a cluster leaves of splits that it merged is fp32."""
-    return output_bf16 and head_dim > 64
-
-
 def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int, int, int]]:
     """What follows the entry's name of the combine kernel that is launched, and its grid: a row a warp, or four warps a
     row where many splits leave few. On sm_100a both divide a row's columns among CTAs."""

@@ -16,6 +16,7 @@ from fmha.harness.kernel_side.params import (
     COMBINE_ROWS,
     SM100_FEW_ROWS,
     SM100_PAIRS,
+    partial_f16,
     sm100_ctas_per_sm,
     sm100_pair_shape,
     sm100_prefill_shape,
@@ -54,7 +55,7 @@ class Merge:
     suffix: str  # of the entry
     warps: int
     columns: int  # of a slab, at most
-    in_flight: int  # parts, of a thread
+    in_flight: tuple[int, int]  # parts, of a thread: in fp32 and in f16
     ctas_per_sm: int
     around: float
     turn: float  # of parts in flight
@@ -68,8 +69,9 @@ class Merge:
         return -(-rows * self.warps // COMBINE_ROWS) * self.slabs(head_dim) * planes
 
     def parts(self, head_dim: int) -> int:
-        """Splits that are read side by side."""
-        return self.warps * 32 * 8 // min(self.columns, head_dim)
+        """Splits that a team reads at once."""
+        side_by_side = self.warps * 32 * 8 // min(self.columns, head_dim)
+        return side_by_side * self.in_flight[partial_f16(head_dim, True)]
 
 
 B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
@@ -95,8 +97,8 @@ PREFILL_ROWS: Final = 256
 PREFILL: Final = {(head_dim, PREFILL_ROWS): sm100_prefill_shape(head_dim) for head_dim in (64, 128)}
 # and of the one of CTA pairs, by the rows of a row tile.
 PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
-BY_WARP: Final = Merge("", 1, 256, 3, 8, 0.25, 0.68, 1.2)
-BY_CTA: Final = Merge("_many", 4, 32, 5, 5, 1.0, 0.6, 1.2)
+BY_WARP: Final = Merge("", 1, 256, (3, 5), 8, 0.3, 0.45, 0.4)
+BY_CTA: Final = Merge("_many", 4, 32, (5, 5), 5, 0.45, 0.4, 0.4)
 MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
 LAUNCH: Final = 0.2
 
@@ -172,11 +174,12 @@ def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool, than: int)
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
     """A combine kernel's time: a thread's loads wait for each other, so that what L2 takes comes on top."""
-    turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight))
+    turns = -(-splits // merge.parts(shape.head_dim))
     filled = merge.ctas(shape.head_dim, shape.rows, shape.planes) / (gpu.multiprocessors * merge.ctas_per_sm)
     one = merge.around + turns * merge.turn
     waves = one + merge.wave * min(filled, 1.0) + (math.ceil(filled) - 1) * (one + merge.wave)
-    return waves + splits * shape.planes * shape.rows * shape.head_dim * 4 / gpu.cache
+    element = 2 if partial_f16(shape.head_dim, True) else 4
+    return waves + splits * shape.planes * shape.rows * shape.head_dim * element / gpu.cache
 
 
 def merge_of(gpu: Gpu, shape: Shape, splits: int) -> Merge:

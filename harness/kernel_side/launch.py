@@ -18,7 +18,6 @@ from fmha.harness.kernel_side.choice import (
     combine_launch,
     ctas_per_sm,
     overlaps_grid_before,
-    partial_f16,
     walkers,
 )
 from fmha.harness.kernel_side.cost import B200
@@ -140,7 +139,7 @@ def launch_attention(
             normalise=call.normalise,
             output_bf16=call.output_bf16,
             shared_kv=call.shared_kv,
-            partial_f16=call.combines and partial_f16(variant.arch, call.head_dim, call.output_bf16),
+            partial_f16=call.combines and params.partial_f16(call.head_dim, call.output_bf16),
             by_head=call.by_head,
             scattered=call.scattered,
         ),

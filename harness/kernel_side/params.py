@@ -46,6 +46,12 @@ SCATTERED: Final = _CONSTANTS["Scattered"]
 UNLIMITED: Final = _CONSTANTS["Unlimited"]  # window_left, window_right
 
 
+def partial_f16(head_dim: int, output_bf16: bool) -> bool:
+    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
+    each. At 64 they are too few for it to pay. What a cluster leaves of splits that it merged is fp32."""
+    return output_bf16 and head_dim > 64
+
+
 def flags_of(
     *,
     normalise: bool,

@@ -176,14 +176,15 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
 // Gives O to `store` by as many columns at a time as the registers have room for, with the first one's element. Without
 // tiles nothing was accumulated, and O is not read.
 template <class Traits, class Store>
-__device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread<Traits>& thread, Store store) {
+__device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread<Traits>& thread, bool stored,
+                                           Store store) {
 #pragma unroll 1
     for (int column = 0; column < Traits::kOutputColumns; column += Traits::kOutputChunk) {
         float output[Traits::kOutputChunk] = {};
         if (work.tiles > 0) {
             ptx::tmem_load(output, thread.tmem + Traits::kTmemOutput + column);
         }
-        if (thread.row < work.rows) {
+        if (stored) {
             store(Traits::output_element(column, thread.share), output);
         }
     }
@@ -194,31 +195,33 @@ __device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread
 template <class Traits>
 __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
                                           const SoftmaxThread<Traits>& thread, const RowState& state) {
-    const bool first = thread.row < work.rows && thread.share == 0;  // of the threads of a row that is stored
+    const bool stored = thread.row < work.rows;
     const int rows = params.t * params.heads;
     const int row = work.first_row + thread.row;
     const float shift = anchor_to_max(state, params.scale * kLog2E);
     const float max = state.max * params.scale;
     const float sum = state.sum * shift;
+    const int64_t in_planes = (int64_t(work.split) * params.batch + work.batch) * rows + row;
     if (params.splits > 1) {
-        const int64_t index = (int64_t(work.split) * params.batch + work.batch) * rows + row;
-        if (first) {
-            params.partial_max[index] = max;
-            params.partial_sum[index] = sum;
+        if (stored && thread.share == 0) {
+            params.partial_max[in_planes] = max;
+            params.partial_sum[in_planes] = sum;
         }
-        const PartOutput<Traits::kHeadDim, Traits::kOutputChunk> part(params, index);
-        for_output<Traits>(work, thread, [&](int element, const float (&output)[Traits::kOutputChunk]) {
+        const PartOutput<Traits::kHeadDim, Traits::kOutputChunk> part(params, in_planes);
+        for_output<Traits>(work, thread, stored, [&](int element, const float (&output)[Traits::kOutputChunk]) {
             part.store(element, output, shift);
         });
         return;
     }
-    const int64_t index = by_head(params) ? stored_row(params, work.plane, row) : int64_t(work.batch) * rows + row;
-    if (first) {
-        store_statistics(params, index, max, sum);
+    const int64_t index = by_head(params) ? stored_row(params, work.plane, row) : in_planes;
+    float factor = shift;
+    if (stored) {
+        factor *= output_factor(params, query_head(params, work.plane, row), max, sum);
+        if (thread.share == 0) {
+            store_statistics(params, index, max, sum);
+        }
     }
-    const float factor =
-        thread.row < work.rows ? shift * output_factor(params, query_head(params, work.plane, row), max, sum) : 0.0f;
-    for_output<Traits>(work, thread, [&](int element, float (&output)[Traits::kOutputChunk]) {
+    for_output<Traits>(work, thread, stored, [&](int element, float (&output)[Traits::kOutputChunk]) {
 #pragma unroll
         for (int i = 0; i < Traits::kOutputChunk; ++i) {
             output[i] *= factor;

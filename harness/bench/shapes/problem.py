@@ -16,7 +16,7 @@ from fmha.harness.judge.oracle import reference as definition
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, Sparse
 from fmha.harness.kernel_side import params
-from fmha.harness.kernel_side.choice import ARCH, kind_of, partial_f16
+from fmha.harness.kernel_side.choice import kind_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Problem:
 
     @property
     def flags(self) -> int:
-        f16 = self.splits > 1 and self.cluster[1] == 1 and partial_f16(ARCH, self.head_dim, self.bf16)
+        f16 = self.splits > 1 and self.cluster[1] == 1 and params.partial_f16(self.head_dim, self.bf16)
         return params.flags_of(
             normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
         )

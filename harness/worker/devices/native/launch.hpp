@@ -76,7 +76,7 @@ inline i64 tile_rows(const Variant& variant, const Call& call, const Decision& d
 
 inline i64 key_box(i64 keys, i64 page_size) { return page_size ? std::gcd(keys, page_size) : keys; }
 
-// choice.partial_f16, of splits that the combine kernel merges.
+// params.partial_f16, of splits that the combine kernel merges.
 inline bool partial_f16(const Call& call) { return call.head_dim > 64 && call.output_bf16; }
 
 inline bool overlaps_grid_before(const Call& call, i64 splits) {
