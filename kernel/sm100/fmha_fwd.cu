@@ -29,6 +29,7 @@
 #include "ptx/tcgen05.cuh"
 #include "shared_map.cuh"
 #include "softmax_role.cuh"
+#include "teardown.cuh"
 #include "traits.cuh"
 
 namespace fmha {
@@ -116,13 +117,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     }
     __syncwarp();
 
-    // The last reads of TMEM happen before it is given back; each softmax warp waited for the last MMA.
-    ptx::tcgen05_fence_before_thread_sync();
-    __syncthreads();
-    if (warp == kMmaWarp) {
-        ptx::tcgen05_fence_after_thread_sync();
-        ptx::tmem_dealloc(tmem, Traits::kTmemColumns);
-    }
+    give_tmem_back(warp == kMmaWarp, [] { __syncthreads(); }, [&] { ptx::tmem_dealloc(tmem, Traits::kTmemColumns); });
 }
 
 }  // namespace fmha

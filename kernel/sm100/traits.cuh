@@ -7,6 +7,7 @@
 
 #include "descriptors.cuh"
 #include "fmha_launch.h"
+#include "operands.cuh"
 
 namespace fmha {
 
@@ -17,7 +18,7 @@ FMHA_HOST_DEVICE constexpr uint32_t swizzled_vector(uint32_t row, uint32_t vecto
 
 // `Rows` is what a variant of fewer query rows than its head_dim's own asks for, 0 for these.
 template <int HeadDim, bool PInShared, int Rows = 0>
-struct FmhaTraits {
+struct FmhaTraits : Operands {
     static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256 || HeadDim == 512);
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, PInShared, Rows);
@@ -29,12 +30,6 @@ struct FmhaTraits {
     static constexpr int kStages = kShape.stages;
     static constexpr int kBuffers = 2;  // of S and of P
 
-    static constexpr int kElementBytes = 2;  // bf16
-    static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
-    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
-    static constexpr int kChunkElements = 64;
-    static constexpr int kChunkRowBytes = 128;
-    static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
 
     // ---- Lanes. M = 128: lane = row. M = 64, weight-stationary: row r is in lanes r and r + 64, which hold the first
@@ -97,41 +92,25 @@ struct FmhaTraits {
     static constexpr int kKvTail = kOutputFull + 1;
     static constexpr int kBarriers = kKvTail + 1;
 
-    static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSharedControlBytes;
-    static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
+    using Control = ControlWords<kSmemBarriers, kBarriers, kFmhaSharedControlBytes, kShape.shared_bytes>;
+    static constexpr int kSmemTmemAddress = Control::kTmemAddress;
+    static constexpr int kSmemEnd = Control::kEnd;
+    static constexpr int kDynamicSharedBytes = Control::kDynamicSharedBytes;
     static_assert(kQueryBytes % kFmhaSharedAlignment == 0 && kKvTileBytes % kFmhaSharedAlignment == 0 &&
                       kProbabilityBytes % kFmhaSharedAlignment == 0,
                   "a tile must start where the swizzle pattern starts");
-
-    static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
-    static_assert(kDynamicSharedBytes == kShape.shared_bytes, "fmha_launch.h says another size");
-    static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
     static_assert(kCtasPerSm * (kDynamicSharedBytes + 1024) <= 233472, "more than the 228 KB an SM has");
 
-    // ---- Operands, 128-byte swizzle. ----
-    // Q, K and P are K-major: head_dim (keys, for P) is contiguous, 8 rows of 128 bytes make one pattern. The leading
-    // offset is unused.
-    static constexpr int kKMajorStrideBytes = 1024;
-    static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
+    // ---- Operands, 128-byte swizzle: operands.cuh. ----
     static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;  // of Q and P
     static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;  // of K and V
-    // V is MN-major over bytes laid out like K's: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The
-    // stride goes to the next 8 keys, the leading offset to the next chunk of head_dim.
-    static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
-    static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
     static constexpr int kPartBytes = kPartChunks * kKeyChunkBytes;
 
     static constexpr uint32_t kScoreInstruction =
         instruction_descriptor(kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
     static constexpr uint32_t kOutputInstruction = instruction_descriptor(
         kRows, kOutputN, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
-
-    // Where K step `k` of a K-major operand of `chunk_bytes` chunks starts.
-    FMHA_HOST_DEVICE static constexpr int k_major_step(int k, int chunk_bytes) {
-        return k / kStepsPerChunk * chunk_bytes + k % kStepsPerChunk * kKMajorStepBytes;
-    }
 };
 
 }  // namespace fmha

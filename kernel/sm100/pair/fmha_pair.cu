@@ -31,6 +31,7 @@
 #include "sm100/pair/traits.cuh"
 #include "sm100/ptx/tcgen05.cuh"
 #include "sm100/ptx/tcgen05_pair.cuh"
+#include "sm100/teardown.cuh"
 
 namespace fmha {
 
@@ -73,14 +74,9 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     }
     __syncwarp();
 
-    // The last reads of TMEM happen before it is given back, and neither CTA goes while the other may arrive at its
-    // barriers or read its operands.
-    ptx::tcgen05_fence_before_thread_sync();
-    ptx::cluster_sync();
-    if (warp == kMmaWarp) {
-        ptx::tcgen05_fence_after_thread_sync();
-        ptx::tmem_pair_dealloc(tmem, Traits::kTmemColumns);
-    }
+    // Neither CTA goes while the other may arrive at its barriers or read its operands.
+    give_tmem_back(
+        warp == kMmaWarp, [] { ptx::cluster_sync(); }, [&] { ptx::tmem_pair_dealloc(tmem, Traits::kTmemColumns); });
 }
 
 }  // namespace fmha

@@ -8,12 +8,13 @@
 
 #include "fmha_launch.h"
 #include "sm100/descriptors.cuh"
+#include "sm100/operands.cuh"
 
 namespace fmha {
 
 // `Rows` of a CTA: 64 or 128, at head_dim 512 64.
 template <int HeadDim, int Rows>
-struct PairTraits {
+struct PairTraits : Operands {
     static_assert((HeadDim == 256 && (Rows == 64 || Rows == 128)) || (HeadDim == 512 && Rows == 64));
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_pair_shape(HeadDim, Rows);
@@ -27,11 +28,6 @@ struct PairTraits {
     static constexpr int kBuffers = 2;  // of S, and of the exchange
     static constexpr bool kPInShared = true;
 
-    static constexpr int kElementBytes = 2;  // bf16
-    static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
-    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
-    static constexpr int kChunkElements = 64;
-    static constexpr int kChunkRowBytes = 128;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
 
     // ---- Lanes. M = 256: a CTA has 128 of the rows, lane = row. M = 128: it has 64, row r in lanes r and r + 64,
@@ -87,22 +83,15 @@ struct PairTraits {
     static constexpr int kOutputFull = kProbabilityFull + 1;
     static constexpr int kBarriers = kOutputFull + 1;
 
-    static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSm100PairControlBytes;
-    static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
+    using Control = ControlWords<kSmemBarriers, kBarriers, kFmhaSm100PairControlBytes, kShape.shared_bytes>;
+    static constexpr int kSmemTmemAddress = Control::kTmemAddress;
+    static constexpr int kSmemEnd = Control::kEnd;
+    static constexpr int kDynamicSharedBytes = Control::kDynamicSharedBytes;
 
-    static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
-    static_assert(kDynamicSharedBytes == kShape.shared_bytes, "fmha_launch.h says another size");
-    static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
-
-    // ---- Operands, 128-byte swizzle: as FmhaTraits has them. ----
-    static constexpr int kKMajorStrideBytes = 1024;
-    static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
+    // ---- Operands, 128-byte swizzle: operands.cuh. ----
     static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;     // of Q and P
     static constexpr int kKeyChunkBytes = kCtaKeys * kChunkRowBytes;  // of K and V, which a box brings
-    static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
-    static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
 
     static constexpr uint32_t kScoreInstruction = instruction_descriptor(
         kRowTile, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);

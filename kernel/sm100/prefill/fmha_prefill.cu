@@ -32,6 +32,7 @@
 #include "sm100/prefill/softmax.cuh"
 #include "sm100/prefill/traits.cuh"
 #include "sm100/ptx/tcgen05.cuh"
+#include "sm100/teardown.cuh"
 
 namespace fmha {
 
@@ -93,13 +94,7 @@ __device__ __forceinline__ void prefill(const FmhaParams& params, uint32_t share
     }
     __syncwarp();
 
-    // The last reads of TMEM happen before it is given back; the epilogue waited for the last MMA.
-    ptx::tcgen05_fence_before_thread_sync();
-    __syncthreads();
-    if (warp == kMmaWarp) {
-        ptx::tcgen05_fence_after_thread_sync();
-        ptx::tmem_dealloc(tmem, Traits::kTmemColumns);
-    }
+    give_tmem_back(warp == kMmaWarp, [] { __syncthreads(); }, [&] { ptx::tmem_dealloc(tmem, Traits::kTmemColumns); });
 }
 
 }  // namespace fmha

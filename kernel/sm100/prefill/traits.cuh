@@ -7,11 +7,12 @@
 
 #include "fmha_launch.h"
 #include "sm100/descriptors.cuh"
+#include "sm100/operands.cuh"
 
 namespace fmha {
 
 template <int HeadDim>
-struct PrefillTraits {
+struct PrefillTraits : Operands {
     static_assert(HeadDim == 64 || HeadDim == 128);
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_prefill_shape(HeadDim);
@@ -25,12 +26,6 @@ struct PrefillTraits {
     static constexpr int kStages = kShape.stages;
     static_assert(kRows == kQueryTiles * kTileRows);
 
-    static constexpr int kElementBytes = 2;  // bf16
-    static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
-    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
-    static constexpr int kChunkElements = 64;
-    static constexpr int kChunkRowBytes = 128;
-    static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
     static constexpr int kPartChunks = kHeadChunks;
 
@@ -71,33 +66,21 @@ struct PrefillTraits {
     static constexpr int kFactorFull = kOutputEmpty + kQueryTiles;
     static constexpr int kBarriers = kFactorFull + kQueryTiles;
 
-    static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
-    static constexpr int kSmemEnd = kSmemBarriers + kFmhaSm100PrefillControlBytes;
-    static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
+    using Control = ControlWords<kSmemBarriers, kBarriers, kFmhaSm100PrefillControlBytes, kShape.shared_bytes>;
+    static constexpr int kSmemTmemAddress = Control::kTmemAddress;
+    static constexpr int kSmemEnd = Control::kEnd;
+    static constexpr int kDynamicSharedBytes = Control::kDynamicSharedBytes;
 
-    static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
-    static_assert(kDynamicSharedBytes == kShape.shared_bytes, "fmha_launch.h says another size");
-    static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
-
-    // ---- Operands, 128-byte swizzle: as FmhaTraits has them. A chunk of Q holds the rows of both query tiles. ----
-    static constexpr int kKMajorStrideBytes = 1024;
-    static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
+    // ---- Operands, 128-byte swizzle: operands.cuh. A chunk of Q holds the rows of both query tiles. ----
     static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;
     static constexpr int kQueryTileBytes = kTileRows * kChunkRowBytes;  // from A's rows of a chunk to B's
     static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;
-    static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
-    static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
 
     static constexpr uint32_t kScoreInstruction = instruction_descriptor(
         kTileRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
     static constexpr uint32_t kOutputInstruction = instruction_descriptor(
         kTileRows, kHeadDim, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
-
-    // Where K step `k` of a K-major operand of `chunk_bytes` chunks starts.
-    FMHA_HOST_DEVICE static constexpr int k_major_step(int k, int chunk_bytes) {
-        return k / kStepsPerChunk * chunk_bytes + k % kStepsPerChunk * kKMajorStepBytes;
-    }
 };
 
 }  // namespace fmha
