@@ -34,13 +34,12 @@ struct Team {
     static constexpr int kGroup = Group;
     static constexpr int kWarps = Warps;
     static constexpr int kColumns = Columns;
+    static constexpr int kInFlightF16 = InFlightF16;
+    static constexpr int kInFlightF32 = InFlightF32;
     static constexpr int kCtasPerSm = CtasPerSm;
     static constexpr int kLanes = Columns / kLaneElements;  // that share the columns of a part
     static constexpr int kParts = Warps * 32 / kLanes;      // splits that are read side by side
     static constexpr int kOwn = Columns / 32;               // columns of a lane once those of its warp have met
-
-    template <bool F16>
-    static constexpr int kInFlight = F16 ? InFlightF16 : InFlightF32;
 };
 
 // Splits of a row that were merged: the statistics, and `Elements` columns of O.
@@ -52,21 +51,20 @@ struct Merged {
 };
 
 // The parts of a row that a thread has in flight together, of splits `begin` and behind it.
-template <class Team, bool F16>
+template <class Team, int Count>
 struct Flight {
-    static constexpr int kCount = Team::template kInFlight<F16>;
-
     int rows, row;  // of all planes
     int begin, first;
-    int64_t index[kCount];
+    int64_t index[Count];
 
     __device__ __forceinline__ int split(int i) const { return begin + first + i * Team::kParts; }
 
-    // Computed here, which may be beside the forward kernel, and not at the loads.
-    __device__ __forceinline__ void find() {
+    // Nothing lies behind the last split: it is read again. Computed here, which may be beside the forward kernel, and
+    // not at the loads.
+    __device__ __forceinline__ void find(int splits) {
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-            index[i] = int64_t(split(i)) * rows + row;
+        for (int i = 0; i < Count; ++i) {
+            index[i] = int64_t(min(split(i), splits - 1)) * rows + row;
             asm volatile("" : "+l"(index[i]));
         }
     }
@@ -75,26 +73,29 @@ struct Flight {
 // What the lanes of a warp that have the same columns have merged of theirs, relative to a maximum of them all. A
 // thread has its loads behind one another, those first that the others wait for, and then whatever waits for one of
 // them.
-template <class Team, bool F16>
-__device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& params, Flight<Team, F16>& flight,
+template <class Team, bool F16, int Count>
+__device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& params, Flight<Team, Count>& flight,
                                                              int column) {
-    constexpr int kInFlight = Team::template kInFlight<F16>;
     Merged<kLaneElements> merged;
     while (true) {
-        float maxima[kInFlight], sums[kInFlight];
-        Part<F16> parts[kInFlight];
+        float maxima[Count], sums[Count];
+        Part<F16> parts[Count];
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-            maxima[i] = -kInfinity;
-            if (flight.split(i) < params.splits) {
-                maxima[i] = params.partial_max[flight.index[i]];
-                sums[i] = params.partial_sum[flight.index[i]];
-                parts[i].template load<Team::kHeadDim, Team::kGroup>(params, flight.index[i], column);
-            }
+        for (int i = 0; i < Count; ++i) {
+            maxima[i] = params.partial_max[flight.index[i]];
+        }
+#pragma unroll
+        for (int i = 0; i < Count; ++i) {
+            sums[i] = params.partial_sum[flight.index[i]];
+        }
+#pragma unroll
+        for (int i = 0; i < Count; ++i) {
+            parts[i].template load<Team::kHeadDim, Team::kGroup>(params, flight.index[i], column);
         }
         float max = merged.max;
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
+        for (int i = 0; i < Count; ++i) {
+            maxima[i] = flight.split(i) < params.splits ? maxima[i] : -kInfinity;
             max = fmaxf(max, maxima[i]);
         }
 #pragma unroll
@@ -102,9 +103,9 @@ __device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& p
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, distance));
         }
         const float shrink = split_weight(merged.max, max);
-        float weights[kInFlight];
+        float weights[Count];
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
+        for (int i = 0; i < Count; ++i) {
             weights[i] = split_weight(maxima[i], max);
         }
         merged.max = max;
@@ -114,17 +115,17 @@ __device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& p
             merged.o[i] *= shrink;
         }
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
+        for (int i = 0; i < Count; ++i) {
             if (weights[i] != 0.0f) {  // whatever the part holds
                 merged.sum = fmaf(sums[i], weights[i], merged.sum);
                 parts[i].add_to(merged.o, weights[i]);
             }
         }
-        flight.begin += Team::kParts * kInFlight;
+        flight.begin += Team::kParts * Count;
         if (flight.begin >= params.splits) {
             return merged;
         }
-        flight.find();
+        flight.find(params.splits);
     }
 }
 
@@ -232,13 +233,13 @@ __device__ __forceinline__ void store_few(const FmhaParams& params, int64_t offs
 }
 
 // Row `own` of plane blockIdx.z, of a launch with kFmhaByHead or without.
-template <class Team, bool F16, bool ByHead>
+template <class Team, bool ByHead, bool F16, int Count>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, int rows) {
     const int thread = threadIdx.x % (Team::kWarps * 32);
     const int row = blockIdx.z * rows + own;
     int column = blockIdx.y * Team::kColumns + thread % Team::kLanes * kLaneElements;
-    Flight<Team, F16> flight{int(params.batch) * rows, row, 0, thread / Team::kLanes};
-    flight.find();
+    Flight<Team, Count> flight{int(params.batch) * rows, row, 0, thread / Team::kLanes};
+    flight.find(params.splits);
     ptx::wait_for_primary();
     int64_t stored = row;
     int head = own % params.heads;
@@ -278,10 +279,13 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     if (own >= rows) {
         return;
     }
-    if (params.flags & kFmhaPartialF16) {
-        combine_row<Team, true, ByHead>(params, own, rows);
+    // What is in flight of a split that is not there takes as long as another one's.
+    if (!(params.flags & kFmhaPartialF16)) {
+        combine_row<Team, ByHead, false, Team::kInFlightF32>(params, own, rows);
+    } else if (Team::kWarps == 1 && params.splits <= 2 * Team::kParts) {
+        combine_row<Team, ByHead, true, 2>(params, own, rows);
     } else {
-        combine_row<Team, false, ByHead>(params, own, rows);
+        combine_row<Team, ByHead, true, Team::kInFlightF16>(params, own, rows);
     }
 }
 

@@ -517,7 +517,7 @@ def test_many_splits_of_few_rows_are_merged_by_four_warps_a_row(
 @pytest.mark.parametrize(
     ("head_dim", "splits", "suffix", "grid"),
     [
-        (64, 20, "", (32, 1, 2)),
+        (64, 9, "", (32, 1, 2)),
         (128, 2, "", (32, 1, 2)),
         (512, 7, "", (32, 2, 2)),
         (64, 40, "_many", (128, 2, 2)),
