@@ -97,8 +97,8 @@ PREFILL_ROWS: Final = 256
 PREFILL: Final = {(head_dim, PREFILL_ROWS): sm100_prefill_shape(head_dim) for head_dim in (64, 128)}
 # and of the one of CTA pairs, by the rows of a row tile.
 PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
-BY_WARP: Final = Merge("", 1, 256, (3, 5), 8, 0.3, 0.45, 0.4)
-BY_CTA: Final = Merge("_many", 4, 32, (5, 5), 5, 0.45, 0.4, 0.4)
+BY_WARP: Final = Merge("", 1, 256, (3, 5), 8, 0.0, 0.72, 0.3)
+BY_CTA: Final = Merge("_many", 4, 32, (5, 5), 5, 0.45, 0.4, 0.75)
 MEMORY_AROUND: Final = 0.5  # of what is around a CTA's tiles, the part for which memory is idle
 LAUNCH: Final = 0.2
 
