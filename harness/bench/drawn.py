@@ -175,7 +175,8 @@ def said(reports: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def run(options: argparse.Namespace) -> None:
     begin = time.monotonic()
     peers = [name for name in options.peers.split(",") if name]
-    rows = list(drawn(options.seed, options.count))[options.skip * len(CLASSES) :]
+    of = [name.strip() for name in options.classes.split(",")]
+    rows = [row for row in list(drawn(options.seed, options.count))[options.skip * len(CLASSES) :] if row.name in of]
     build_all(list({variant.name: variant for variant in map(variant_of, rows)}.values()))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
     report: dict[str, Any] = {
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("--say", action="store_true")
     parser.add_argument("--seed", type=int, default=4804)
     parser.add_argument("--count", type=int, default=60, help="shapes of each class")
+    parser.add_argument("--classes", default=",".join(CLASSES), help="of these alone")
     parser.add_argument("--skip", type=int, default=0, help="of each class")
     parser.add_argument("--peers", default="fa3,cudnn", help="of those that `fmha bench --peer` knows")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")

@@ -403,7 +403,7 @@ extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
 }
 
 // Behind balanced splits.
-#if FMHA_BY_LENGTH && FMHA_ROWS == 0
+#if FMHA_SM90_BALANCES
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine_sm90_balanced(const __grid_constant__ FmhaParams params) {
     fmha::sm90::combine<FMHA_HEAD_DIM, true>(params);

@@ -29,9 +29,9 @@ struct Traits {
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
     static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
     static constexpr bool kByLength = kWalks && kFmhaSm90ByLength;
-    static constexpr bool kAsksEarly = kByLength && kPaged;         // for the row tile behind a short one
-    static constexpr int kPlaces = kAsksEarly ? 4 : 2;              // that are told, and may not be read yet
-    static constexpr bool kBalances = kByLength && FMHA_ROWS == 0;  // splits; other shapes that walk have none
+    static constexpr bool kAsksEarly = kByLength && kPaged;  // for the row tile behind a short one
+    static constexpr int kPlaces = kAsksEarly ? 4 : 2;       // that are told, and may not be read yet
+    static constexpr bool kBalances = kByLength && kFmhaSm90Balances;
     // Tails of V have a warp that clears them, so that the producer loads what is next meanwhile: with packed sequences
     // most row tiles have one.
     static constexpr bool kTailWarp = kWalks && kPaged;
