@@ -109,7 +109,7 @@ def _of_class(seed: int, kind: str, place: int) -> Iterator[Row]:
         yield row
 
 
-def variant_of(row: Row, device: str = "cuda") -> Variant:
+def variant_of(row: Row, device: str = "cuda:0") -> Variant:
     """The kernel that runs it."""
 
     def empty(*sizes: int) -> torch.Tensor:
