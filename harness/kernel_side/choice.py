@@ -123,10 +123,10 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
 
 def kinds_of(rows: int) -> tuple[str, ...]:
     """The kernels there are of a shape, of SM90_KINDS: a short one walks over no row tiles, a long or wide one is not
-    split."""
+    split, and no rule takes it for lists."""
     if rows == SHORT_ROWS:
         return "whole", "plain"
-    return ("whole", "dense") if rows else SM90_KINDS
+    return ("dense",) if rows else SM90_KINDS
 
 
 def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
@@ -166,7 +166,8 @@ def may_balance(sizes: Sizes, asked: int = 0) -> bool:
     shape = sm90_launch(sizes.head_dim, asked)
     ctas = MULTIPROCESSORS * shape.ctas_per_sm
     together = ctas // sizes.kv_heads * sizes.kv_heads >= SIDE_BY_SIDE * ctas
-    there = sizes.head_dim < 512 and (not asked or (sizes.head_dim in NARROW_ROWS and not sizes.scattered))
+    there = sizes.head_dim < 512 and asked in BALANCED_ROWS
+    there = there and (not asked or (sizes.head_dim in NARROW_ROWS and not sizes.scattered))
     return there and sizes.t * sizes.heads <= shape.rows and together and sizes.s_k > 0
 
 
