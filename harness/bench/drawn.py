@@ -179,6 +179,8 @@ def run(options: argparse.Namespace) -> None:
     rows = [row for row in list(drawn(options.seed, options.count))[options.skip * len(CLASSES) :] if row.name in of]
     build_all(list({variant.name: variant for variant in map(variant_of, rows)}.values()))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
+    if options.build_only:
+        return
     report: dict[str, Any] = {
         "method": METHOD, "seed": options.seed, "count": options.count, "skip": options.skip, "peers": peers,
         "box": box.measure().record, "rows": [],
@@ -219,6 +221,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="shapes of each class")
     parser.add_argument("--classes", default=",".join(CLASSES), help="of these alone")
     parser.add_argument("--skip", type=int, default=0, help="of each class")
+    parser.add_argument("--build-only", action="store_true", help="compile what they run, and measure nothing")
     parser.add_argument("--peers", default="fa3,cudnn", help="of those that `fmha bench --peer` knows")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
     options = parser.parse_args()
