@@ -1,7 +1,7 @@
 """Ours and its peers at shapes drawn by a seed, none of them a row of the bench: what a range of the bench is worth.
 
-    python -m fmha.harness.bench.drawn RECORD --seed 4804 --count 60 --peers fa3,cudnn
-    python -m fmha.harness.bench.drawn --say RECORD...
+    python -m fmha.harness.bench.runs.drawn RECORD --seed 4804 --count 60 --peers fa3,cudnn
+    python -m fmha.harness.bench.runs.drawn --say RECORD...
 
 Needs a Hopper GPU and torch. `count` shapes of each class, the classes in turn, so that a run that `--seconds` ends has
 about as many of each. `--skip` leaves out the first ones of each class, for a seed that another run began. With `--say`
@@ -25,10 +25,11 @@ import torch
 
 from fmha.harness.attention.arguments import check
 from fmha.harness.attention.decision import decide
-from fmha.harness.bench import beside, box
-from fmha.harness.bench.libraries import ends_of, kv_lens_of
-from fmha.harness.bench.rows import ROWS, Row, lengths_of
-from fmha.harness.bench.swept import build_all
+from fmha.harness.bench.peers.libraries import ends_of, kv_lens_of
+from fmha.harness.bench.peers.rows import ROWS, Row, lengths_of
+from fmha.harness.bench.runs import beside
+from fmha.harness.bench.runs.swept import build_all
+from fmha.harness.bench.timing import box
 from fmha.harness.contract.protocol import Variant
 
 # Query heads and K/V heads of models that are served: Llama, Qwen, Mistral, Gemma and others, whole or a GPU's share.
@@ -42,8 +43,8 @@ MOST_FLOP: Final = 6e11
 ROUNDS: Final = 5
 BEHIND: Final = 0.98
 METHOD: Final = (
-    "As fmha.harness.bench.beside, five rounds. Shapes are drawn by the seed: sizes log-uniform, heads of models that "
-    "are served, head_dims in turn; none whose K and V exceed 512 MiB, or whose products 0.6 TFLOP."
+    "As fmha.harness.bench.runs.beside, five rounds. Shapes are drawn by the seed: sizes log-uniform, heads of models "
+    "that are served, head_dims in turn; none whose K and V exceed 512 MiB, or whose products 0.6 TFLOP."
 )
 
 
@@ -143,7 +144,7 @@ def ratio(row: Mapping[str, Any]) -> float | None:
 
 def share_of_ceiling(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
     """Of the box's measured rates: the least time of any kernel over ours."""
-    sizes, ceilings = beside._row_of(row), report["box"]
+    sizes, ceilings = beside.row_of(row), report["box"]
     least = max(sizes.least_bytes / ceilings["copy"]["rate"], sizes.flop / ceilings["product"]["rate"]) / 1e6
     return float(least / row["results"]["ours"]["median_us"])
 
