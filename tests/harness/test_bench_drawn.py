@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from fmha.harness.bench.peers.rows import Row
+    from fmha.harness.bench.peers.rows import PeerRow
 
 pytestmark = pytest.mark.torch
 SEED = 4804
 
 
-def drawn(seed: int, count: int) -> list[Row]:
+def drawn(seed: int, count: int) -> list[PeerRow]:
     from fmha.harness.bench.runs.drawn import drawn
 
     return list(drawn(seed, count))

@@ -26,7 +26,7 @@ import torch
 from fmha.harness.attention.arguments import check
 from fmha.harness.attention.decision import decide
 from fmha.harness.bench.peers.libraries import ends_of, kv_lens_of
-from fmha.harness.bench.peers.rows import ROWS, Row, lengths_of
+from fmha.harness.bench.peers.rows import ROWS, PeerRow, lengths_of
 from fmha.harness.bench.runs import beside
 from fmha.harness.bench.runs.swept import build_all
 from fmha.harness.bench.timing import box
@@ -55,30 +55,32 @@ class Drawing:
     def between(self, least: int, most: int) -> int:
         return round(math.exp(self.generator.uniform(math.log(least), math.log(most))))
 
-    def row(self, kind: str, head_dim: int) -> Row:
+    def row(self, kind: str, head_dim: int) -> PeerRow:
         """The next shape of a class, whatever its size."""
         heads, kv_heads = self.generator.choice(GROUPED)
         if kind in ("grouped", "ragged"):
             t = self.generator.choice((1, 1, 1, 1, self.between(2, 8)))
             batch, s_k = self.between(1 if kind == "grouped" else 2, 160), self.between(200, 80000)
             if kind == "grouped":
-                return Row(kind, head_dim, batch, heads, kv_heads, t, s_k, t > 1, by_token=True)
+                return PeerRow(kind, head_dim, batch, heads, kv_heads, t, s_k, t > 1, by_token=True)
             lengths = tuple(max(t, length) for length in self.lengths(batch, s_k))
-            return Row(
+            return PeerRow(
                 kind, head_dim, batch, heads, kv_heads, t, max(lengths), t > 1, by_token=True, kv_lengths=lengths
             )
         if kind == "packed":
             form, batch = self.generator.choice(("uniform", "skewed")), self.between(3, 96)
             lengths = lengths_of(form, batch, self.between(48, 3000))
             longest = max(lengths)
-            return Row(kind, head_dim, batch, heads, kv_heads, longest, longest, True, by_token=True, lengths=lengths)
+            return PeerRow(
+                kind, head_dim, batch, heads, kv_heads, longest, longest, True, by_token=True, lengths=lengths
+            )
         batch, t = self.between(1, 32), self.between(128, 12000)
         if kind == "by token":
-            return Row(kind, head_dim, batch, heads, kv_heads, t, t, True, by_token=True)
+            return PeerRow(kind, head_dim, batch, heads, kv_heads, t, t, True, by_token=True)
         heads = self.generator.choice(APART)
         causal = self.generator.choice((True, True, False))
         s_k = t if self.generator.random() < 0.75 else t + self.between(64, 8192)
-        return Row(kind, head_dim, batch, heads, heads, t, s_k, causal)
+        return PeerRow(kind, head_dim, batch, heads, heads, t, s_k, causal)
 
     def lengths(self, batch: int, s_k: int) -> list[int]:
         form = self.generator.choice(("uniform", "skewed", "one long"))
@@ -89,7 +91,7 @@ class Drawing:
         return [s_k] + [max(1, s_k // 16)] * (batch - 1)
 
 
-def drawn(seed: int, count: int) -> Iterator[Row]:
+def drawn(seed: int, count: int) -> Iterator[PeerRow]:
     """`count` rows of each class, in turn. A class has a generator of its own, and so the same rows in any count."""
     of_class = {kind: _of_class(seed, kind, place) for place, kind in enumerate(CLASSES)}
     for _ in range(count):
@@ -97,7 +99,7 @@ def drawn(seed: int, count: int) -> Iterator[Row]:
             yield next(of_class[kind])
 
 
-def _of_class(seed: int, kind: str, place: int) -> Iterator[Row]:
+def _of_class(seed: int, kind: str, place: int) -> Iterator[PeerRow]:
     drawing, made = Drawing(random.Random(f"{seed} {kind}")), place
     known = {(row.head_dim, row.batch, row.heads, row.kv_heads, row.t, row.s_k) for row in ROWS}
     while True:
@@ -110,7 +112,7 @@ def _of_class(seed: int, kind: str, place: int) -> Iterator[Row]:
         yield row
 
 
-def variant_of(row: Row, device: str = "cuda:0") -> Variant:
+def variant_of(row: PeerRow, device: str = "cuda:0") -> Variant:
     """The kernel that runs it."""
 
     def empty(*sizes: int) -> torch.Tensor:
