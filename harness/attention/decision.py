@@ -124,6 +124,8 @@ def _variant(call: Call, arguments: Arguments, splits: int, p_path: PathChoice, 
 def _rows_by_rule(call: Call, splits: int, ragged: bool) -> int | None:
     """What choice has where it knows more than a configuration says: of splits and how long entries are in the mean,
     and of packed queries."""
+    if call.balance:
+        return call.balance.rows
     if splits > 1 and not call.topk:
         planes = call.planes
         return cheapest(

@@ -48,6 +48,7 @@ ARCH: Final = (
 )
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
 SHORT_ROWS: Final = 64
+BALANCED_ROWS: Final = (0, SHORT_ROWS)  # of the shapes that have balanced splits, as rows_of_cta calls them
 MOST_SHORT: Final = 1024  # rows of a plane: prices were fitted to no more
 WIDE_ROWS: Final = 192
 WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
@@ -75,6 +76,7 @@ class Balance:
 
     ctas: int
     part_tiles: int
+    rows: int = 0  # of a CTA, as rows_of_cta calls them
 
 
 class Sizes(Protocol):
@@ -96,6 +98,8 @@ class Sizes(Protocol):
     def page_size(self) -> int: ...
     @property
     def kv_heads(self) -> int: ...
+    @property
+    def scattered(self) -> bool: ...
 
 
 def rows_of_cta(
@@ -119,10 +123,10 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
 
 def kinds_of(rows: int) -> tuple[str, ...]:
     """The kernels there are of a shape, of SM90_KINDS: a short one walks over no row tiles, a long or wide one is not
-    split."""
+    split, and no rule takes it for lists."""
     if rows == SHORT_ROWS:
         return "whole", "plain"
-    return ("whole", "dense") if rows else SM90_KINDS
+    return ("dense",) if rows else SM90_KINDS
 
 
 def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
@@ -145,7 +149,7 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
         # Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
         alone = not asked or (by_head and of.rows <= SHORT_ROWS)
         tried += [(asked, count) for count in counts if count > 1 or alone]
-        if not splits and not asked and balance and may_balance(sizes):
+        if not splits and balance and may_balance(sizes, asked):
             tried.append((asked, BALANCED))
 
     def us(choice: tuple[int, int]) -> float:
@@ -156,12 +160,15 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
     return min(tried, key=us)
 
 
-def may_balance(sizes: Sizes) -> bool:
-    """Whether balanced splits are possible: of one row tile a plane, where those of all K/V heads go side by side."""
-    shape = sm90_launch(sizes.head_dim, 0)
+def may_balance(sizes: Sizes, asked: int = 0) -> bool:
+    """Whether balanced splits are possible of a shape, of `asked` rows as rows_of_cta calls them: of one row tile a
+    plane, where those of all K/V heads go side by side."""
+    shape = sm90_launch(sizes.head_dim, asked)
     ctas = MULTIPROCESSORS * shape.ctas_per_sm
     together = ctas // sizes.kv_heads * sizes.kv_heads >= SIDE_BY_SIDE * ctas
-    return sizes.head_dim < 512 and sizes.t * sizes.heads <= shape.rows and together and sizes.s_k > 0
+    there = sizes.head_dim < 512 and asked in BALANCED_ROWS
+    there = there and (not asked or (sizes.head_dim in NARROW_ROWS and not sizes.scattered))
+    return there and sizes.t * sizes.heads <= shape.rows and together and sizes.s_k > 0
 
 
 def division_of(
@@ -171,11 +178,11 @@ def division_of(
     have keys of a number of their own, `s_k` at most, and `total` together where that is known."""
     if arch != ARCH or sizes.topk:
         return splits_of(arch, sizes), None
-    _, splits = cheapest(sizes, by_head, mean_of(sizes, ragged, total))
+    asked, splits = cheapest(sizes, by_head, mean_of(sizes, ragged, total))
     if splits != BALANCED:
         return splits, None
-    shape = sm90_launch(sizes.head_dim, 0)
-    return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys))
+    shape = sm90_launch(sizes.head_dim, asked)
+    return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys), asked)
 
 
 def mean_of(sizes: Sizes, ragged: bool, total: int | None) -> float:

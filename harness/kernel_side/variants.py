@@ -131,7 +131,7 @@ VARIANTS: tuple[Variant, ...] = (
         sm90_variant(head_dim, rows, "dense", by_head=True, paged=paged, by_length=True)
         for paged in (False, True)
         for head_dim, rows in _DENSE
-        if head_dim < 512 and (paged or not rows)
+        if head_dim < 512 and (paged or rows in choice.BALANCED_ROWS)
     ),
 )
 
@@ -195,11 +195,13 @@ def _by_length(configuration: Configuration) -> bool:
 
 
 def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule: int | None) -> Variant | str:
-    """Of `variants` the one that orders its work by lengths. Shapes of their own have no balanced splits."""
+    """Of `variants` the one that orders its work by lengths."""
     balanced, own = configuration.merge == "balanced", configuration.t * configuration.planes.heads
-    if by_rule is None:
+    if by_rule is None and balanced:
+        by_rule = 0
+    elif by_rule is None:
         by_rule = choice.rows_of_cta(choice.ARCH, configuration.planes, 1, configuration.mask != "none", by_head=True)
-    rows = configuration.rows or (0 if balanced else by_rule)
+    rows = configuration.rows or by_rule
     right = [
         variant
         for variant in variants
@@ -207,7 +209,7 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule
         and knows_pages(variant) == configuration.scattered
         and configuration.p_path in ("auto", variant.p_path)
         and rows in (0, variant.shape.rows)
-        and not (balanced and (rows_define(variant) or own > variant.shape.rows))
+        and not (balanced and (not balances(variant) or own > variant.shape.rows))
     ]
     if not right:
         of = f"with {rows} rows a CTA " if rows else f"of {own} rows a plane " if balanced else ""
@@ -254,6 +256,12 @@ def knows_pages(variant: Variant) -> bool:
 def knows_lengths(variant: Variant) -> bool:
     """Whether it is a variant that orders its work by lengths."""
     return "FMHA_BY_LENGTH" in dict(variant.defines)
+
+
+def balances(variant: Variant) -> bool:
+    """Whether it balances splits: kFmhaSm90Balances of kernel/sm90/launch.h."""
+    asked = rows_define(variant)
+    return knows_lengths(variant) and asked in choice.BALANCED_ROWS and not (asked and knows_pages(variant))
 
 
 def rows_define(variant: Variant) -> int:

@@ -4,7 +4,7 @@
 #include "common/pages.cuh"
 #include "common/ptx/tma.cuh"
 #include "ptx/tma.cuh"
-#include "traits.cuh"
+#include "shared_map.cuh"
 
 namespace fmha::sm90 {
 

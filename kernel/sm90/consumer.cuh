@@ -5,19 +5,13 @@
 #include "clocks.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/mbarrier.cuh"
+#include "place.cuh"
 #include "ptx/control.cuh"
 #include "ptx/wgmma.cuh"
 #include "rows.cuh"
 #include "softmax.cuh"
-#include "traits.cuh"
 
 namespace fmha::sm90 {
-
-constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
-constexpr int kConsumerBarrier = 1;  // the consumers alone,
-constexpr int kRingBarrier = 2;      // those two warps,
-constexpr int kTurnBarrier = 3;      // one a row group: its turn at the tensor core has come;
-constexpr int kOrderBarrier = 6;     // order_role and the producer
 
 template <class T>
 struct Consumer {
@@ -162,13 +156,13 @@ struct Consumer {
     // Row groups take turns at the tensor core: while one exponentiates, another multiplies. Without turns both come to
     // do the same at the same time.
     __device__ __forceinline__ void wait_for_turn() const {
-        if constexpr (T::kTurns) {
+        if constexpr (T::kPolicy.turns) {
             ptx::named_barrier_sync(kTurnBarrier + row_group, 256);
         }
     }
 
     __device__ __forceinline__ void pass_turn() const {
-        if constexpr (T::kTurns) {
+        if constexpr (T::kPolicy.turns) {
             const int next = row_group + 1 == T::kLaunch.row_groups ? 0 : row_group + 1;
             ptx::named_barrier_arrive(kTurnBarrier + next, 256);
         }
@@ -191,7 +185,7 @@ struct Consumer {
                                                 float (&factor)[2]) {
         rows.mask(s, tile, valid);
         float tile_max[2] = {fragment_max(s, 0), fragment_max(s, 1)};
-        if constexpr (T::kOverlap) {
+        if constexpr (T::kOverlaps) {
             return raise_own_anchors<First>(state, room, tile_max, scale_log2, factor);
         } else {
             row_max(tile_max);
@@ -230,7 +224,7 @@ struct Consumer {
     // The warp decides for itself: nothing in here has to be run by the whole warpgroup. `shrinks` is what find_maxima
     // told.
     __device__ __forceinline__ void rescale(const float (&factor)[2], bool shrinks) {
-        if (T::kOverlap ? !shrinks : !ptx::any_lane(shrinks)) {
+        if (T::kOverlaps ? !shrinks : !ptx::any_lane(shrinks)) {
             return;
         }
 #pragma unroll

@@ -13,7 +13,7 @@ namespace fmha::sm90 {
 template <class T>
 __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
     float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
-    if constexpr (T::kOverlap) {
+    if constexpr (T::kOverlaps) {
         float maximum[2] = {c.state[0].max, c.state[1].max};
         row_max(maximum);
         c.state[0].max = maximum[0];

@@ -69,6 +69,15 @@ constexpr bool kFmhaSm90ByLength = FMHA_BY_LENGTH;
 #define FMHA_ROWS 0
 #endif
 
+// Which of these balance splits: a head_dim's own shape and the narrow one. Wide and long ones are for more rows than
+// decode has; and beside pages a narrow one's producer has no register for it.
+#if FMHA_BY_LENGTH && (FMHA_ROWS == 0 || (FMHA_ROWS == 64 && !FMHA_PAGED))
+#define FMHA_SM90_BALANCES 1
+#else
+#define FMHA_SM90_BALANCES 0
+#endif
+constexpr bool kFmhaSm90Balances = FMHA_SM90_BALANCES;
+
 #ifndef FMHA_SM90_KEYS
 // The shape of `rows`, or the head_dim's own where there is none.
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_ROWS) {

@@ -5,8 +5,8 @@
 #include "common/ptx/mbarrier.cuh"
 #include "consumer.cuh"
 #include "packed.cuh"
+#include "place.cuh"
 #include "start.cuh"
-#include "traits.cuh"
 
 namespace fmha::sm90 {
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
         return;
     }
     if (ptx::elect_one()) {
-        init_barriers<T, T::kNextFull, T::kBarriers>(shared, 1);
+        init_barriers<T, T::template kFirst<Barrier::kNextFull>, T::kBarriers>(shared, 1);
     }
     __syncwarp();
     ptx::named_barrier_arrive(kOrderBarrier, 64);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
 // For the next one, where that warp finds it. By the whole producer warp.
 template <class T>
 __device__ __forceinline__ void ask_for_next(const FmhaParams& params, const SharedMap<T>& shared) {
-    if (T::kByLength && !balanced<T>(params)) {
+    if ((T::kPolicy.row_tiles == RowTiles::kByLength) && !balanced<T>(params)) {
         if (ptx::elect_one()) {
             ptx::mbarrier_arrive(shared.next_free());
         }

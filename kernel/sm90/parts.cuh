@@ -11,7 +11,7 @@ namespace fmha::sm90 {
 
 template <class T>
 __device__ __forceinline__ bool balanced(const FmhaParams& params) {
-    return T::kBalances && params.parts > 0;
+    return T::kPolicy.balances && params.parts > 0;
 }
 
 // Rows of partial results, all splits of all planes.

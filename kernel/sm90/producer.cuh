@@ -10,8 +10,9 @@
 #include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
+#include "place.cuh"
 #include "ptx/tma.cuh"
-#include "traits.cuh"
+#include "tails.cuh"
 
 namespace fmha::sm90 {
 
@@ -19,59 +20,6 @@ namespace fmha::sm90 {
 struct NoBoxes {
     __device__ NoBoxes(const FmhaParams&, Plane, KeyRange) {}
 };
-
-// The rows of a unit from `first` on become zeros, and the unit is full. By the whole warp.
-template <class T>
-__device__ __forceinline__ void clear_rows(const SharedMap<T>& shared, int slot, int first) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
-#pragma unroll
-        for (int position = 0; position < T::kBoxes; ++position) {
-            ptx::store_shared_v4(shared.slot(slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
-        }
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) {
-        ptx::mbarrier_arrive(shared.full(slot));
-    }
-}
-
-// What the producer tells of a tail: the first row to clear, and from this bit on the slot of the first unit; or that
-// no tail comes any more.
-constexpr int kSlotShift = 16;
-constexpr uint32_t kNoTail = 0xffffffffu;
-
-// The warp that clears tails. Two may be under way, that of a row tile and that of the next one, and take turns at
-// barriers and words: before V of a third is loaded its Q is, for which the consumers have read the Q of the second,
-// and so multiplied the last V of the first.
-template <class T>
-__device__ __forceinline__ void clear_tails(const SharedMap<T>& shared) {
-#pragma unroll 1
-    for (int tail = 0;; ++tail) {
-        int slot = 0, first = 0;
-#pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            ptx::mbarrier_wait(shared.tail(unit, tail % 2), tail / 2 % 2);
-            if (unit == 0) {
-                uint32_t told = 0;
-                if (threadIdx.x % 32 == 0) {  // alone, as Place reads
-                    told = ptx::load_shared(shared.tail_word(tail % 2));
-                }
-                told = ptx::uniform(told);
-                if (told == kNoTail) {
-                    return;
-                }
-                slot = told >> kSlotShift;
-                first = told & ((1u << kSlotShift) - 1);
-            }
-            clear_rows(shared, slot, first);
-            __syncwarp();
-            slot = slot + 1 == T::kSlots ? 0 : slot + 1;
-        }
-    }
-}
 
 template <class T>
 struct Producer {
@@ -125,7 +73,7 @@ struct Producer {
         if constexpr (kPaged) {
             box = boxes.place_of(load.tile.begin);
         }
-        if (T::kTailWarp && tail) {
+        if (T::kPolicy.tail_warp && tail) {
             tell_tail(place.length - load.tile.begin);
         }
 #pragma unroll 1
@@ -140,7 +88,7 @@ struct Producer {
                 } else if (lane == 0) {
                     load_unit(load.tile, value, unit, barrier);
                 }
-                if (!T::kTailWarp && tail) {
+                if (!T::kPolicy.tail_warp && tail) {
                     clear_tail(load.tile, unit);
                 }
             }
@@ -193,7 +141,7 @@ struct Producer {
     }
 
 private:
-    __device__ int tail_set() const { return T::kTailWarp ? set_of(tails) : 0; }
+    __device__ int tail_set() const { return T::kPolicy.tail_warp ? set_of(tails) : 0; }
 
     // What clear_tails reads once the first unit is there.
     __device__ __forceinline__ void tell_tail(int first) {
@@ -264,7 +212,7 @@ private:
 // but none before it. By the whole warp.
 template <class T>
 __device__ __forceinline__ void end_tails(const SharedMap<T>& shared, int tails) {
-    if constexpr (T::kTailWarp) {
+    if constexpr (T::kPolicy.tail_warp) {
         if (ptx::elect_one()) {
             const int set = Producer<T>::set_of(tails);
             ptx::store_shared(shared.tail_word(set), kNoTail);
@@ -300,128 +248,5 @@ struct Loads {
         more = producer.next(stream, keys);
     }
 };
-
-// Where the dense tiles end of which none has a tail to clear: a run that a short loop loads, whose code stays in the
-// instruction cache. What is around it takes a thousand cycles a tile, and consumers would wait for it.
-template <class T>
-__device__ __forceinline__ int end_of_run(const Producer<T>& producer, const TileStream<T>& stream, int begin) {
-    const int last = stream.dense_end - T::kKeys;
-    return last >= begin && producer.has_tail({last, 0, -1}, true) ? last : stream.dense_end;
-}
-
-// One call of load_tile, in a loop: the code is long, and a cold instruction cache slow. `before_last` is called once,
-// before the last V is loaded, or at the end where there is none.
-template <class T, class BeforeLast>
-__device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads, BeforeLast before_last) {
-    auto& [producer, stream, keys, more, ahead] = loads;
-    typename Producer<T>::Load values{};  // whose K is loaded and V is due, unless its tile begins at -1
-    values.tile.begin = -1;
-    const bool one_load = params.flags & kFmhaSharedKv;
-    bool value = false, called = false;
-    if (more && !keys.tile.sparse()) {
-        const int begin = keys.tile.begin, end = end_of_run(producer, stream, begin);
-        if (begin < end) {
-            int key = ahead ? begin + T::kKeys : begin, value_key = begin;
-            value = ahead && !one_load && !T::kKeysAhead;
-#pragma unroll 1
-            while (value || key < end) {
-                producer.load_units(value, value ? value_key : key, 0, T::kUnits);
-                (value ? value_key : key) += T::kKeys;
-                value = !one_load && !value && (!T::kKeysAhead || key > begin + T::kKeys);
-            }
-            if (T::kKeysAhead && !one_load) {
-                values.tile = {end - T::kKeys, 0, -1};
-            }
-            stream.dense = end;
-            more = producer.next(stream, keys);
-        }
-    }
-    while (more || values.tile.begin >= 0) {
-        if (value ? values.tile.begin >= 0 : more) {
-            typename Producer<T>::Load load = keys;
-            if (value) {
-                load = values;
-                if (!more) {
-                    before_last();
-                    called = true;
-                }
-            }
-            producer.load_tile(load, value);
-        }
-        if (T::kKeysAhead ? value || one_load : !value) {
-            values = keys;
-            if (!more || one_load) {
-                values.tile.begin = -1;
-            }
-            more = more && producer.next(stream, keys);
-        }
-        value = !value && !one_load;
-    }
-    if (!called) {
-        before_last();
-    }
-}
-
-// What comes of tile `turn` into the ring of one column group, as run_alternating reads it. Job 0: K of its own tiles,
-// or with K = V its half of every tile. Then its half of V: 1, of the tile before one of its own, 2, of its own, and of
-// the last one in any case.
-__device__ __forceinline__ bool is_due(int job, bool own, int turn, bool last, bool one_load) {
-    return one_load ? job == 0 : job == 0 ? own : job == 1 ? own && turn > 0 : own || last;
-}
-
-template <class T>
-__device__ __forceinline__ void group_producer_role(const FmhaParams& params, Loads<T>& loads, int group) {
-    auto& [producer, stream, tile, more, ahead] = loads;
-    typename Producer<T>::Load before{};
-    const bool one_load = params.flags & kFmhaSharedKv;
-    int turn = 0;
-    if (more && !tile.tile.sparse()) {
-        int key = tile.tile.begin;
-        const int end = end_of_run(producer, stream, key);
-        if (key < end) {
-            before.tile = {end - T::kKeys, 0, -1};
-            stream.dense = end;
-            more = producer.next(stream, tile);
-            if (one_load && ahead) {
-                key += T::kKeys;
-                ++turn;
-            }
-#pragma unroll 1
-            for (; one_load && key < end; key += T::kKeys, ++turn) {
-                producer.load_units(false, key, group, group + 1);
-            }
-#pragma unroll 1
-            for (; key < end; key += T::kKeys, ++turn) {
-                const bool own = turn % 2 == group, last = !more && key + T::kKeys >= end;
-#pragma unroll 1
-                for (int job = 0; job < 3; ++job) {
-                    if (is_due(job, own, turn, last, false) && !(ahead && turn == 0 && job == 0)) {
-                        producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, job == 0 ? 0 : group,
-                                            job == 0 ? T::kUnits : group + 1);
-                    }
-                }
-            }
-        }
-    }
-    for (; more; ++turn) {
-        typename Producer<T>::Load after = tile;
-        more = producer.next(stream, after);
-        const bool own = turn % 2 == group;
-#pragma unroll 1
-        for (int job = 0; job < 3; ++job) {
-            if (!is_due(job, own, turn, !more, one_load)) {
-                continue;
-            }
-            const bool keys = job == 0, half = one_load || !keys;
-            typename Producer<T>::Load load = tile;
-            if (job == 1) {
-                load = before;
-            }
-            producer.load_tile(load, !keys, half ? group : 0, half ? group + 1 : T::kUnits);
-        }
-        before = tile;
-        tile = after;
-    }
-}
 
 }  // namespace fmha::sm90

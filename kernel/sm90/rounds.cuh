@@ -56,67 +56,31 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     }
 }
 
-// The key tiles of a row tile; where CTAs walk, S of the first is under way, and where row groups take turns, each
-// walks those alone that it sees.
+// The tiles of keys of a row tile, and the first of them, if there is any.
 template <class T>
-struct Begun {
+struct Tiles {
     TileStream<T> stream;
-    int unseen = 0;  // the CTA's tiles behind those
     Tile first{};
     bool any;
 
-    // Q is there, `at` is the first tile's K. Not `wanted`: nothing is begun.
-    __device__ __forceinline__ Begun(Consumer<T>& c, const Place<T>& place, const Cursor<T>& at, bool wanted = true)
-        : stream(place.tiles(c.params)), any(stream.next(first) && wanted) {
-        if (T::kWalks && any) {
-            Cursor<T> keys = at;
-            c.issue_scores(keys);
-            if constexpr (T::kTurns) {
-                unseen = stream.leave_out(place.end_seen(c.params, c.row_group));
-            }
-        }
-    }
+    __device__ __forceinline__ Tiles(const Place<T>& place, const FmhaParams& params)
+        : stream(place.tiles(params)), any(stream.next(first)) {}
 };
 
-// What a row group has of the CTA's tiles behind those that it sees: a turn each, and units of the ring. The first K of
-// them comes before the last V that it reads, and went back with that turn.
-template <class T>
-__device__ __forceinline__ void pass_over_unseen(Consumer<T>& c, int unseen, bool one_load, Cursor<T>& at) {
-#pragma unroll 1
-    for (int left = unseen; left > 0; --left) {
-        if (left < unseen) {
-            c.wait_for_turn();
-            c.pass_turn();
-        }
-        if (!one_load && left > 1) {
-            c.pass_over(at);
-        }
-        c.pass_over(at);
-    }
-}
-
 // Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
-// exponentials is what counts. Where CTAs walk the tensor core is busy with the other warpgroups: only the maxima run
-// beside this one's product, and the exponentials in one block with P's conversion. The ring: K0, K1, V0, K2, V1, ...
-// `meanwhile` is called while the last product is under way, or if there is none.
-template <class T, class Meanwhile>
-__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, Cursor<T>& at, Meanwhile meanwhile) {
-    TileStream<T>& stream = begun.stream;
-    if (!begun.any) {
-        c.release_query();
-        meanwhile();
+// exponentials is what counts. The ring: K0, K1, V0, K2, V1, ...
+template <class T>
+__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Tiles<T>& tiles, Cursor<T>& at) {
+    TileStream<T>& stream = tiles.stream;
+    if (!tiles.any) {
         return;
     }
-    Tile tile{}, before = begun.first;
+    Tile tile{}, before = tiles.first;
     const bool one_load = c.params.flags & kFmhaSharedKv;
     Cursor<T> keys = at, values = at, key = at, value;
     float factor[2];
     typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
-    if constexpr (T::kWalks) {
-        keys.advance(T::kUnits);
-    } else {
-        c.issue_scores(keys);
-    }
+    c.issue_scores(keys);
     bool more = stream.next(tile);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
@@ -124,74 +88,41 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
     if (!one_load) {
         c.template release<T::kUnits>(key, before.sparse());
     }
-    if (!more) {
-        c.release_query();
-    }
     c.template softmax<true>(before, valid, factor);
     c.pack(c.p);
     stamp<kFirstSoftmax>(threadIdx.x == 0);
     while (more) {
         const Tile current = tile;
-        bool shrinks;
         valid = c.rows.valid_entries(stream, current);
         key = keys;
-        c.wait_for_turn();
         c.issue_scores(keys);
         values = one_load ? values : keys;
         value = values;
         c.issue_output(values, c.p);
-        c.pass_turn();
         keys = one_load ? keys : values;
-        if constexpr (T::kWalks) {
-            more = stream.next(tile);
-        }
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
         if (!one_load) {
             c.template release<T::kUnits>(key, current.sparse());
         }
-        if constexpr (T::kWalks) {
-            if (!more) {
-                c.release_query();
-            }
-            shrinks = c.find_maxima(current, valid, factor);
-        } else {
-            shrinks = c.softmax(current, valid, factor);
-            ptx::pin(c.s);
-            // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
-            more = stream.next(tile);
-        }
+        const bool shrinks = c.softmax(current, valid, factor);
+        ptx::pin(c.s);
+        // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
+        more = stream.next(tile);
         ptx::wgmma_wait<0>();
         c.pin_output();
         c.template release<T::kUnits>(value, before.sparse());
         c.rescale(factor, shrinks);
-        if constexpr (T::kWalks) {
-            c.exponentiate_scores();
-        }
         c.pack(c.p);
         before = current;
     }
-    const bool more_of_others = T::kTurns && begun.unseen > 0;
-    if (more_of_others) {
-        c.wait_for_turn();
-        if (!one_load) {
-            c.pass_over(keys);
-        }
-    }
     value = values = one_load ? values : keys;
     c.issue_output(values, c.p);
-    if (more_of_others) {
-        c.pass_turn();
-    }
     at = values;
-    meanwhile();
     ptx::wgmma_wait<0>();
     c.pin_output();
-    if (T::kWalks || c.place.width > 1) {  // as above, and one that walks may have a row tile
+    if (c.place.width > 1) {  // as above
         c.template release<T::kUnits>(value, before.sparse());
-    }
-    if constexpr (T::kTurns) {
-        pass_over_unseen(c, begun.unseen, one_load, at);
     }
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "common/ptx/warp.cuh"
+#include "place.cuh"
 #include "softmax.cuh"
 #include "tiles.cuh"
-#include "traits.cuh"
 
 namespace fmha::sm90 {
 

@@ -9,33 +9,35 @@
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
+#include "place.cuh"
 #include "ptx/control.cuh"
 #include "ptx/tma.cuh"
 #include "tiles.cuh"
-#include "traits.cuh"
 
 namespace fmha::sm90 {
 
 // By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
-// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
-// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
+// would take turns at 80 cycles.
+template <class T, int First, int End>
+__device__ __forceinline__ void init_each(SharedMap<T> shared, int readers) {
+    if constexpr (First < End) {
+        constexpr Arrivals kKind = T::template kArrivals<First>;
+        const int arrivals = kKind == Arrivals::kReaders ? readers : kKind == Arrivals::kOne ? 1 : 128;
+        ptx::mbarrier_init(shared.barrier(First), arrivals);
+        init_each<T, First + 1, End>(shared, readers);
+    }
+}
+
 template <class T, int First, int End>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    const int readers = 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1);
-#pragma unroll
-    for (int i = First; i < End; ++i) {
-        const bool empty = i >= T::kEmpty && i < T::kTail;
-        const bool warps = empty || (T::kWalks && i == T::kQueryEmpty);
-        const bool one = i < T::kHanded || i >= T::kNextFull;
-        ptx::mbarrier_init(shared.barrier(i), warps ? readers : one ? 1 : 128);
-    }
+    init_each<T, First, End>(shared, 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1));
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
 }
 
 // Q's barrier and those of the first tile's K: the producer warp's own, which another warp does not wait for.
 template <class T>
-constexpr int kFirstBarriers = T::kFull + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
+constexpr int kFirstBarriers = T::template kFirst<Barrier::kFull> + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
 
 // The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no window decides which
 // tile is the first, and neither K nor V has a tail to clear. A CTA that shares loads has this one to itself, since it

@@ -159,7 +159,10 @@ def fa3_call(
     return torch.stack([attend(q[b], k[b, :n], v[b, :n], scale, causal) for b, n in enumerate(lengths)])
 
 
-def fa3_packed(q: Any, k: Any, v: Any, queries: Any, keys: Any, longest_q: int, longest_k: int, causal: bool) -> Any:
+def fa3_packed(
+    q: Any, k: Any, v: Any, queries: Any, keys: Any, longest_q: int, longest_k: int, causal: bool, num_splits: int = 1,
+    pack_gqa: Any = None,
+) -> Any:  # fmt: skip
     """[tokens, heads, head_dim] of all sequences."""
     assert (longest_q, longest_k) == (int(queries.diff().max()), int(keys.diff().max()))
     o = torch.empty_like(q)
@@ -206,14 +209,14 @@ SMALL = {
     "latent, more queries": ("", 512, 2, 4, 1, 2, 64, False, True),
 }
 WAYS = [
-    ("fa3", "decode", ["", "packed heads"]),
-    ("fa3", "queries", ["", "packed heads"]),
-    ("fa3", "grouped", ["", "packed heads"]),
-    ("fa3", "mix", ["", "packed heads"]),
-    ("fa3", "full", [""]),
-    ("fa3", "causal", [""]),
-    ("fa3", "by token", [""]),
-    ("fa3", "packed", [""]),
+    ("fa3", "decode", ["", "packed heads", "heads apart"]),
+    ("fa3", "queries", ["", "packed heads", "heads apart"]),
+    ("fa3", "grouped", ["", "packed heads", "heads apart"]),
+    ("fa3", "mix", ["", "packed heads", "heads apart"]),
+    ("fa3", "full", ["", "splits"]),
+    ("fa3", "causal", ["", "splits"]),
+    ("fa3", "by token", ["", "packed heads", "splits"]),
+    ("fa3", "packed", ["", "packed heads"]),
     ("sdpa", "by token", [""]),
     ("sdpa", "decode", [""]),
     ("sdpa", "full", [""]),

@@ -21,7 +21,7 @@ KEPT = {
     "sm90_hd128_rows192_dense",
     "sm90_hd128_dense_heads_lengths",
     "sm90_hd256_rows64",
-    "sm90_hd256_rows128",
+    "sm90_hd256_rows128_dense",
     "sm90_hd256_dense_paged",
     "sm90_hd512",
 }

@@ -9,7 +9,7 @@ import pytest
 from fmha.harness.contract.protocol import BuildResult, Variant
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.params import PARAMS_BYTES
-from fmha.harness.kernel_side.variants import VARIANTS, knows_lengths, rows_define
+from fmha.harness.kernel_side.variants import VARIANTS, balances
 from fmha.harness.worker.compilers.build import warnings
 from tests.kernel.kept import marks
 
@@ -41,7 +41,7 @@ def test_no_spill_and_no_stack(builds: Mapping[str, BuildResult], variant: Varia
 def test_entries(builds: Mapping[str, BuildResult], variant: Variant) -> None:
     ptx = Path(builds[variant.name].ptx).read_text()
     further = ["_many"] if variant.arch == ARCH else ["_heads", "_many", "_many_heads"]
-    if knows_lengths(variant) and not rows_define(variant):
+    if balances(variant):
         further += ["_balanced", "_many_balanced"]
     merges = [variant.combine, *(variant.combine + name for name in further)] if variant.combine else []
     entries = [variant.entry, *merges]

@@ -37,25 +37,34 @@ Ways = Mapping[str, Way]  # by what a record says of them; raises NotImplemented
 
 
 def _fa3(row: PeerRow) -> Ways:
-    """Its decode entry chooses splits, its other does not."""
+    """All its ways: the heads of a K/V head in one row tile or not, and splits that it chooses or none."""
     if row.head_dim > 256:
         raise NotImplementedError(f"has no head_dim {row.head_dim}")
     fa3 = importlib.import_module("fa3_fwd_interface")
 
-    def make(pack: bool | None, row: PeerRow, x: PeerInputs) -> Call:
+    def make(pack: bool | None, splits: int, row: PeerRow, x: PeerInputs) -> Call:
         q, k, v = tokens_of(x)
+        given: dict[str, Any] = {"causal": row.causal, "num_splits": splits, "pack_gqa": pack}
         if row.lengths:
             ends, longest = ends_of(row, x.q.device), (row.t, row.s_k)
-            run = partial(fa3.flash_attn_varlen_func, *packed_of(x), ends, ends, *longest, causal=row.causal)
+            run = partial(fa3.flash_attn_varlen_func, *packed_of(x), ends, ends, *longest, **given)
         elif row.decodes:
-            run = partial(fa3.flash_attn_with_kvcache, q, k, v, causal=row.causal, num_splits=0, pack_gqa=pack)
+            run = partial(fa3.flash_attn_with_kvcache, q, k, v, **given)
             if row.kv_lengths:
                 run = partial(run, cache_seqlens=kv_lens_of(row, x.q.device))
         else:
-            run = partial(fa3.flash_attn_func, q, k, v, causal=row.causal)
+            run = partial(fa3.flash_attn_func, q, k, v, **given)
         return lambda: by_head(row, run())
 
-    return {"": Way(partial(make, None))} | ({"packed heads": Way(partial(make, True))} if row.decodes else {})
+    chosen = 0 if row.decodes else 1
+    ways = {"": Way(partial(make, None, chosen))}
+    if row.heads > row.kv_heads:
+        ways["packed heads"] = Way(partial(make, True, chosen))
+        if row.decodes:
+            ways["heads apart"] = Way(partial(make, False, chosen))
+    if not row.decodes and not row.lengths:
+        ways["splits"] = Way(partial(make, None, 0))
+    return ways
 
 
 def by_token(tensor: torch.Tensor) -> torch.Tensor:

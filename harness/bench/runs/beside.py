@@ -211,11 +211,11 @@ def _told(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
 
 def floor_us(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
     """Microseconds that no kernel is below at the rates that the run measured."""
-    ceilings, sizes = report["roofline"], _row_of(row)
+    ceilings, sizes = report["roofline"], row_of(row)
     return float(max(sizes.least_bytes / ceilings["copy_tb_s"], sizes.flop / ceilings["matmul_tflop_s"])) / 1e6
 
 
-def _row_of(row: Mapping[str, Any]) -> PeerRow:
+def row_of(row: Mapping[str, Any]) -> PeerRow:
     """A record's; records of before do not say all."""
     return PeerRow(**{field.name: row[field.name] for field in fields(PeerRow) if field.name in row})
 
@@ -250,7 +250,7 @@ def _sizes(row: Mapping[str, Any]) -> str:
 
 def _latent_lines(row: Mapping[str, Any], report: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """A line for each contender of a row of K = V: what it multiplies and reads is its own, and no ratio is made."""
-    sizes, lines = _row_of(row), list[str]()
+    sizes, lines = row_of(row), list[str]()
     for name in ("ours", *names):
         found = row["results"][name]
         if "median_us" not in found:
@@ -274,7 +274,7 @@ def _by_token(row: Mapping[str, Any]) -> bool:
 
 def _serves(row: Mapping[str, Any]) -> bool:
     """Decode as models that are served make it."""
-    return _row_of(row).serves
+    return row_of(row).serves
 
 
 def _times(row: Mapping[str, Any]) -> tuple[dict[str, float], float]:

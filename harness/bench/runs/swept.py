@@ -38,7 +38,7 @@ from fmha.harness.kernel_side.choice import ARCH, Balance, kind_of
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, sm90_launch
 from fmha.harness.kernel_side.price import BALANCED, MULTIPROCESSORS, PART_KEYS
-from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_lengths, knows_pages, rows_define
+from fmha.harness.kernel_side.variants import VARIANTS, balances, knows_heads, knows_lengths, knows_pages, rows_define
 from fmha.harness.kernel_side.variants import kind_of as variant_kind
 from fmha.harness.worker.compilers.build import build_variants
 
@@ -197,10 +197,10 @@ def choices(shape: Shape, call: Call) -> Iterator[tuple[int, int, Variant, Call]
             variant = _variant(shape, rows, kind_of(planes, splits, windowed, False))
             if splits <= most and variant is not None:
                 yield rows, splits, variant, replace(call, splits=splits)
-        if not rows and row_tiles == 1 and shape.head_dim < 512 and call.kv_heads <= slots:
+        balancing = [v for v in _variants(shape.head_dim, rows, True) if balances(v)]
+        if balancing and row_tiles == 1 and call.kv_heads <= slots:
             balance = Balance(slots, -(-PART_KEYS // launch.keys))
-            (variant,) = (v for v in _variants(shape.head_dim, rows, True) if knows_lengths(v))
-            yield rows, BALANCED, variant, replace(call, balance=balance, splits=1)
+            yield rows, BALANCED, balancing[0], replace(call, balance=balance, splits=1)
 
 
 def _variants(head_dim: int, rows: int, by_head: bool) -> list[Variant]:
@@ -320,11 +320,18 @@ def main() -> None:
     parser.add_argument("record", type=Path)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--head-dims", default="", help="of these alone, with commas between")
+    parser.add_argument("--ragged", action="store_true", help="of lengths that differ alone, over several K/V heads")
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
     options = parser.parse_args()
     begin = time.monotonic()
-    shapes = list(drawn(options.seed, options.count))
+    of = {int(head_dim) for head_dim in options.head_dims.split(",") if head_dim} or set(HEAD_DIMS)
+    shapes = [
+        shape
+        for shape in drawn(options.seed, options.count)
+        if shape.head_dim in of and not (options.ragged and (not shape.lengths or shape.kv_heads == 1))
+    ]
     build_all(variants_of(shapes))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
     first = box.measure()
@@ -334,7 +341,7 @@ def main() -> None:
     print(json.dumps(first.record), flush=True)
     for shape in shapes:
         if time.monotonic() - begin > options.seconds:
-            print(f"{len(report['rows'])} of {options.count} shapes in {options.seconds:.0f} s", flush=True)
+            print(f"{len(report['rows'])} of {len(shapes)} shapes in {options.seconds:.0f} s", flush=True)
             break
         report["rows"].append(measured(shape, [name for name in options.peers.split(",") if name]))
         print(told(report["rows"][-1]), flush=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fmha.harness.bench.shapes.launch_shapes import OTHERS
 from fmha.harness.judge.configuration import Configuration
+from fmha.harness.kernel_side.choice import kinds_of
 
 
 def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
@@ -17,6 +18,8 @@ def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
     yield replace(plain, mask="causal", kv_lens="ragged", batch=3, output="bf16", sink="finite")
     yield replace(plain, mask="window", window=90, query_offsets="mixed", kv="shared", batch=2, data="extreme")
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="combine", output="fp32")
+    if "whole" not in kinds_of(rows):
+        return  # it knows neither lists nor clusters
     yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="cluster", output="fp32")
 
@@ -49,6 +52,13 @@ def _many() -> Iterator[Configuration]:
         if head_dim < 256:
             yield replace(many, rows=192, mask="causal", kv_lens="ragged", query_offsets="mixed", sink="finite")
     yield replace(many, s_k=1100, t=150, mask="window", window=90, kv_lens="ragged", query_offsets="mixed")
+
+
+def _narrow_balanced() -> Iterator[Configuration]:
+    """Balanced splits of narrow row tiles."""
+    for head_dim in (128, 256):
+        yield Configuration(head_dim, 1, 700, batch=7, heads=10, kv_heads=2, rows=64, kv_lens="ragged", splits=20,
+                            merge="balanced", output="bf16")  # fmt: skip
 
 
 def _heads() -> Iterator[Configuration]:
@@ -115,6 +125,7 @@ CASES = (
     + tuple(_sharing())
     + tuple(_many())
     + tuple(_heads())
+    + tuple(_narrow_balanced())
     + tuple(_scattered())
     + tuple(_balanced())
 )

@@ -31,10 +31,11 @@ inline double mean_of(const Call& call) {
     return std::min(1.0, static_cast<double>(call.total_k) / static_cast<double>(call.batch * call.s_k));
 }
 
-inline bool may_balance(const Tables& tables, const Call& call) {
-    const Shape& shape = tables.shape_of(call.head_dim, 0);
+inline bool may_balance(const Tables& tables, const Call& call, i64 asked) {
+    const Shape& shape = tables.shape_of(call.head_dim, asked);
     const i64 ctas = kMultiprocessors * shape.ctas_per_sm;
-    return call.head_dim < 512 && call.rows() <= shape.rows &&
+    const bool there = call.head_dim < 512 && (!asked || (call.head_dim > 64 && !call.scattered()));
+    return there && call.rows() <= shape.rows &&
            static_cast<double>(ctas / call.kv_heads * call.kv_heads) >= kSideBySide * static_cast<double>(ctas);
 }
 
@@ -63,7 +64,7 @@ inline Choice cheapest(const Tables& tables, const Call& call, bool by_head, dou
         else
             splits_to_try(of, shape, take);
         // What balances splits knows K/V heads.
-        if (!splits && !asked && may_balance(tables, call)) price(kBalanced, *pace_of(tables, call.head_dim, 0, true));
+        if (!splits && may_balance(tables, call, asked)) price(kBalanced, *pace_of(tables, call.head_dim, asked, true));
     }
     return best;
 }

@@ -31,7 +31,7 @@ inline std::optional<std::size_t> ordering(const Tables& tables, const Call& cal
         const Variant& v = tables.variants[i];
         if (v.head_dim != call.head_dim || !v.by_length || v.paged != call.scattered()) continue;
         if (rows && rows != v.rows) continue;
-        if (balanced && (v.asked || call.rows() > v.rows)) continue;
+        if (balanced && (v.asked > kShortRows || call.rows() > v.rows)) continue;
         found.add(i, rows);
     }
     return found.best();
@@ -72,9 +72,10 @@ inline std::optional<Decision> decide(const Tables& tables, const Call& call) {
     bool heads = call.kv_heads > 1 || call.q_gaps || call.scattered();
     const bool both = call.left != kUnlimited && call.right != kUnlimited;
     i64 splits = std::max<i64>(call.asked_splits, 1);
-    if (!both && !call.asked_splits) splits = cheapest(tables, call, heads, mean_of(call), 0).splits;
+    Choice cheap{0, splits};
+    if (!both && !call.asked_splits) cheap = cheapest(tables, call, heads, mean_of(call), 0), splits = cheap.splits;
     if (splits == kBalanced) {
-        const Shape& shape = tables.shape_of(call.head_dim, 0);
+        const Shape& shape = tables.shape_of(call.head_dim, cheap.asked);
         d.balance_ctas = kMultiprocessors * shape.ctas_per_sm;
         d.part_tiles = divide_up(kPartKeys, shape.keys);
         splits = 1;
@@ -83,7 +84,7 @@ inline std::optional<Decision> decide(const Tables& tables, const Call& call) {
     std::optional<std::size_t> variant;
     const bool ragged = call.packed_q() && splits == 1 && call.head_dim < 512 && few_queries(call);
     if (d.balance_ctas) {
-        variant = ordering(tables, call, 0, true);
+        variant = ordering(tables, call, cheap.asked, true);
     } else {
         i64 rows;
         if (splits > 1)
