@@ -69,9 +69,8 @@ class Merge:
         return -(-rows * self.warps // COMBINE_ROWS) * self.slabs(head_dim) * planes
 
     def parts(self, head_dim: int) -> int:
-        """Splits that a team reads at once."""
-        side_by_side = self.warps * 32 * 8 // min(self.columns, head_dim)
-        return side_by_side * self.in_flight[partial_f16(head_dim, True)]
+        """Splits that are read side by side."""
+        return self.warps * 32 * 8 // min(self.columns, head_dim)
 
 
 B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
@@ -174,12 +173,12 @@ def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool, than: int)
 
 def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
     """A combine kernel's time: a thread's loads wait for each other, so that what L2 takes comes on top."""
-    turns = -(-splits // merge.parts(shape.head_dim))
+    f16 = partial_f16(shape.head_dim, True)
+    turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight[f16]))
     filled = merge.ctas(shape.head_dim, shape.rows, shape.planes) / (gpu.multiprocessors * merge.ctas_per_sm)
     one = merge.around + turns * merge.turn
     waves = one + merge.wave * min(filled, 1.0) + (math.ceil(filled) - 1) * (one + merge.wave)
-    element = 2 if partial_f16(shape.head_dim, True) else 4
-    return waves + splits * shape.planes * shape.rows * shape.head_dim * element / gpu.cache
+    return waves + splits * shape.planes * shape.rows * shape.head_dim * (2 if f16 else 4) / gpu.cache
 
 
 def merge_of(gpu: Gpu, shape: Shape, splits: int) -> Merge:
