@@ -1,7 +1,8 @@
 """`make fuzz`: compiles the core of the emulator with AddressSanitizer and UndefinedBehaviorSanitizer, and runs
 tools/fuzz.py on it, which the arguments are for. Compiling takes half an hour of one core; FUZZ_JOBS says how many.
 
-The sanitizers' library has to be there before all others, and the C++ library before what throws.
+The sanitizers' library has to be there before all others, and the C++ library before what throws. With
+UBSAN_OPTIONS=halt_on_error=0 undefined behaviour is said and does not end a process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import nanobind
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDER = REPOSITORY / "build" / "fuzz"
 # At -O1 GCC inlines nothing that is handed on as a function, and says so of what has to be inlined.
-_FLAGS = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -Dalways_inline=unused"
+_FLAGS = "-O1 -g1 -fsanitize=address,undefined -fsanitize-recover=undefined -Dalways_inline=unused"
 _AHEAD = ("libasan.so", "libubsan.so", "libstdc++.so")
 
 
@@ -46,7 +47,7 @@ def environment() -> dict[str, str]:
     return os.environ | {
         "LD_PRELOAD": " ".join(path.strip() for path in found),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "UBSAN_OPTIONS": os.environ.get("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1"),
         "PYTHONMALLOC": "malloc",  # which the sanitizer sees
     }
 
