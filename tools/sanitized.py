@@ -14,8 +14,6 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import nanobind
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDER = REPOSITORY / "build" / "fuzz"
 # At -O1 GCC inlines nothing that is handed on as a function, and says so of what has to be inlined.
@@ -27,9 +25,11 @@ def compiled(jobs: int) -> Path:
     """The core, compiled anew where its sources have changed. Raises CalledProcessError."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     cmake, ninja = (shutil.which(name, path=programs) or name for name in ("cmake", "ninja"))
+    where = [sys.executable, "-m", "nanobind", "--cmake_dir"]
+    found = subprocess.run(where, check=True, capture_output=True, text=True)
     settings = {
         "CMAKE_BUILD_TYPE": "None", "FMHA_UNITS": "ON", "CMAKE_CXX_FLAGS": _FLAGS, "CMAKE_MAKE_PROGRAM": ninja,
-        "Python_EXECUTABLE": sys.executable, "nanobind_DIR": nanobind.cmake_dir(),
+        "Python_EXECUTABLE": sys.executable, "nanobind_DIR": found.stdout.strip(),
     }  # fmt: skip
     words = [f"-D{name}={value}" for name, value in settings.items()]
     subprocess.run([cmake, "-G", "Ninja", "-S", REPOSITORY, "-B", FOLDER, *words], check=True, stdout=sys.stderr)

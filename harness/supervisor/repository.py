@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -116,11 +116,12 @@ class Repository:
         of one whose tree could lead out of it."""
         entries = self._entries(sha)
         links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
-        with contextlib.closing(self._contents(links | entries)) as contents:  # git is ahead of the worktree
+        ordered = {**links, **entries}
+        with contextlib.closing(self._contents(ordered)) as contents:  # git is ahead of the worktree
             texts = dict(zip(links, itertools.islice(contents, len(links)), strict=True))
             trees.refuse(entries, texts)
             self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
-            trees.write(links | entries, itertools.chain(texts.values(), contents), tree)
+            trees.write(ordered, itertools.chain(texts.values(), contents), tree)
 
     def prove(self, sha: str, tree: Path) -> None:
         """Raises HostError unless every file of the worktree has the contents that `sha` has, and none was added."""
@@ -142,7 +143,7 @@ class Repository:
         facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.TreeEntry(*_mode_and_blob(words))) for words, _, path in facts)
 
-    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Iterator[bytes]:
+    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Generator[bytes, None, None]:
         """The blobs in the order of the entries, each as soon as git has unpacked it."""
         with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as said:
             names.write("".join(f"{entry.blob}\n" for entry in entries.values()).encode())
