@@ -259,11 +259,11 @@ def test_replaced_objects_are_not_looked_at(made: tuple[Repository, str, Path]):
 def test_what_a_blob_is_not_is_not_taken_for_it(tmp_path: Path):
     """Whoever sends the contents may be a git of somebody else's making."""
     blob = hashlib.sha1(b"blob 3\0abc").hexdigest()
-    trees.write({b"file": trees.Entry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
+    trees.write({b"file": trees.TreeEntry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
     assert (tmp_path / "file").read_bytes() == b"abc"
     with pytest.raises(HostError, match=r"files are there already .*: 'file'"):
-        trees.write({b"other": trees.Entry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
+        trees.write({b"other": trees.TreeEntry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
     (tmp_path / "file").unlink()
     with pytest.raises(HostError, match="other contents of 'file'"):
-        trees.write({b"file": trees.Entry(trees.PLAIN, blob)}, [b"abd"], tmp_path)
+        trees.write({b"file": trees.TreeEntry(trees.PLAIN, blob)}, [b"abd"], tmp_path)
     assert not any(tmp_path.iterdir())
