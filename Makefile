@@ -43,6 +43,7 @@ help:
 	@echo "make bench      measure the emulator's speed"
 	@echo "make mutants    break our kernels' CUDA source in the ways people do, and see who notices"
 	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
+	@echo "make fuzz       throw changed PTX at the emulator's core, compiled with sanitizers (ARGS=\"--seconds 3600 --processes 8\")"
 	@echo 'make site       write the documentation as a site, build/site/index.html'
 	@echo 'make lint       ruff, clang-format, mypy, the CI workflows, and subjects of new commits'
 	@echo 'make install    .venv with fmha in it; test and lint add what they need'
@@ -106,6 +107,11 @@ mutants: install
 .PHONY: mutation
 mutation: install
 	@$(PY) -m tests.emulator.mutation $(ARGS)
+
+# Half an hour of one core to compile, once.
+.PHONY: fuzz
+fuzz: install
+	@$(PY) -m tools.sanitized $(ARGS)
 
 # Sphinx's, from docs/ and from the code; into build/site. A link that leads nowhere is an error.
 .PHONY: site

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 
 
 def install(*extras: str) -> str:
     """The command that installs what the extras are for, beside the fmha that runs."""
+    from importlib import metadata  # here, for it takes a tenth of a client's start, and little that it says is said
+
     try:
         required = metadata.requires("fmha") or []
     except metadata.PackageNotFoundError:

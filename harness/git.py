@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fmha.harness.errors import InfrastructureError, UserError
@@ -30,23 +30,41 @@ def git(
     `more` are variables of its environment, `errors` says what becomes of bytes that are no UTF-8. Raises
     InfrastructureError when git cannot run.
     """
+    return begun(directory, *arguments, seconds=seconds, text=text, more=more, errors=errors)()
+
+
+def begun(
+    directory: Path,
+    *arguments: str,
+    seconds: float = GIT_SECONDS,
+    text: str = "",
+    more: Mapping[str, str] | None = None,
+    errors: str = "replace",
+) -> Callable[[], subprocess.CompletedProcess[str]]:
+    """The same, begun: what is returned waits for what came of it. For questions that do not wait for each other."""
+    # A bare repository in a folder of the tree would bring a configuration, and that programs of its own.
+    words = ["git", "-c", "safe.bareRepository=explicit", *arguments]
+    variables, pipe = environment() | dict(more or {}), subprocess.PIPE
     try:
-        return subprocess.run(
-            # A bare repository in a folder of the tree would bring a configuration, and that programs of its own.
-            ["git", "-c", "safe.bareRepository=explicit", *arguments],
-            cwd=directory,
-            env=environment() | dict(more or {}),
-            input=text,
-            capture_output=True,
-            encoding="utf-8",
-            errors=errors,
-            timeout=seconds,
-            check=False,
+        process = subprocess.Popen(
+            words, cwd=directory, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", errors=errors
         )
     except FileNotFoundError as error:
         raise InfrastructureError("git is not installed or not on PATH", next_step="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"git {arguments[0]} took longer than {seconds:g} s", where=str(directory)) from error
+
+    def ended() -> subprocess.CompletedProcess[str]:
+        with process:
+            try:
+                out, said = process.communicate(text, seconds)
+            except BaseException as error:
+                process.kill()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                what = f"git {arguments[0]} took longer than {seconds:g} s"
+                raise InfrastructureError(what, where=str(directory)) from error
+        return subprocess.CompletedProcess(words, process.returncode, out, said)
+
+    return ended
 
 
 def git_failure(process: subprocess.CompletedProcess[str]) -> InfrastructureError:

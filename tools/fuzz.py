@@ -1,13 +1,9 @@
-"""Hostile PTX for the emulator's core: `python -m tools.fuzz --core CORE --seconds 600`.
+"""Hostile PTX for the emulator's core: `make fuzz`, or `python -m tools.fuzz --seconds 600` on the installed core.
 
 Kernels of the tests are changed at random, words and lines at a time, decoded, and launched on little memory. PTX that
 is refused, and findings, are what should come. A process that dies, or that a sanitizer ends, is not: its PTX is kept
-in the folder of --keep. CORE is a core that was compiled with sanitizers:
-
-    cmake -G Ninja -S . -B build/fuzz -DCMAKE_BUILD_TYPE=None -DFMHA_UNITS=ON -Dnanobind_DIR=$(python -m nanobind \\
-      --cmake_dir) -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-    ninja -C build/fuzz _core
-    LD_PRELOAD=$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 python -m tools.fuzz --core build/fuzz/...
+in the folder of --keep. `make fuzz` has a core with AddressSanitizer and UndefinedBehaviorSanitizer compiled for it:
+tools/sanitized.py.
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +83,20 @@ def tried(text: str, seed: int) -> str:
     return said
 
 
-def process(kernels: list[Path], seed: int, keep: Path) -> int:
-    """Tries MANY mutants in a fork; the wait status. The last mutant is in `keep` while it is tried."""
+def begun(kernels: list[Path], seed: int, keep: Path) -> int:
+    """A fork that tries MANY mutants; its pid. The last mutant is in `keep` while it is tried."""
     child = os.fork()
     if child:
-        return os.waitpid(child, 0)[1]
+        return child
+    try:
+        _try_many(kernels, seed, keep)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _try_many(kernels: list[Path], seed: int, keep: Path) -> None:
     dice = random.Random(seed)
     current = keep / f"{seed}.ptx"
     counts: dict[str, int] = {}
@@ -110,14 +116,14 @@ def process(kernels: list[Path], seed: int, keep: Path) -> int:
     current.unlink(missing_ok=True)
     with (keep / "counts").open("a") as file:
         file.write("".join(f"{name} {count}\n" for name, count in counts.items()))
-    os._exit(0)
 
 
 def main() -> int:
-    """0 when every process ended by itself."""
+    """0 when every process ended by itself and the decoder raised nothing but what it may."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--core", type=Path, help="of another build than the installed one")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--processes", type=int, default=1, help="at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=REPOSITORY / "build" / "fuzz-found")
     options = parser.parse_args()
@@ -133,15 +139,24 @@ def main() -> int:
     found = sorted((REPOSITORY / "tests").rglob("*.ptx"))
     kernels = [path for path in found if path.stat().st_size < MOST_BYTES]
     deadline, seed, dead = time.monotonic() + options.seconds, options.seed, 0
-    while time.monotonic() < deadline:
-        status = process(kernels, seed, options.keep)
+    live: dict[int, int] = {}
+    while live or time.monotonic() < deadline:
+        while len(live) < options.processes and time.monotonic() < deadline:
+            live[begun(kernels, seed, options.keep)] = seed
+            seed += 1
+        if not live:
+            break
+        child, status = os.wait()
+        of = live.pop(child)
         if status:
             dead += 1
             how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            print(f"seed {seed}: {how}: {options.keep / f'{seed}.ptx'}", flush=True)
-        seed += 1
+            print(f"seed {of}: {how}: {options.keep / f'{of}.ptx'}", flush=True)
     print(f"{seed - options.seed} processes of {MANY} kernels, {dead} of them did not end by themselves")
-    return 1 if dead else 0
+    raised = sorted(options.keep.glob("internal-*.ptx"))
+    for path in raised:
+        print(f"the decoder raised {path.name.split('-')[1]}: {path}")
+    return 1 if dead or raised else 0
 
 
 if __name__ == "__main__":

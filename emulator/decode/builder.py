@@ -25,6 +25,8 @@ from fmha.emulator.ptx import (
 )
 
 INST = struct.Struct("<H6BiBBHIIiiI4xq")
+_MOST = 1 << 63  # of an immediate
+_INFINITY, _SIGN = 0x7F80_0000, 0x8000_0000  # of f32
 CONST = struct.Struct("<IBBxxQ")
 CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
 SPACES = {
@@ -252,15 +254,16 @@ class Builder:
         return self.instruction.operands
 
     def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
+        width = self._width(type_name)
         if isinstance(operand, Sink):
-            return -1 if self.instruction.opcode in _WRITES_NOTHING else self.new_unit(width_of(type_name))
+            return -1 if self.instruction.opcode in _WRITES_NOTHING else self.new_unit(width)
         if not isinstance(operand, Register):
             self.fail(f"a destination register is expected, not {operand}")
         self._check_width(operand, type_name, any_width)
         return self.register(operand)
 
     def src(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
-        width = width_of(type_name)
+        width = self._width(type_name)
         if isinstance(operand, Register):
             self._check_width(operand, type_name, any_width)
             return self.register(operand)
@@ -326,11 +329,20 @@ class Builder:
             return operand.bits
         if type_name == "f32" and operand.kind == "f64":
             value = struct.unpack("<d", struct.pack("<Q", operand.bits))[0]
-            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+            try:
+                return int(struct.unpack("<I", struct.pack("<f", value))[0])
+            except OverflowError:  # rounds to an infinity
+                return _INFINITY | (_SIGN if value < 0 else 0)
         if type_name == "f64" and operand.kind == "f32":
             value = struct.unpack("<f", struct.pack("<I", operand.bits))[0]
             return int(struct.unpack("<Q", struct.pack("<d", value))[0])
         return operand.bits
+
+    def _width(self, type_name: str) -> int:
+        """That of a type which an operand has to have: of a part of it there may be none."""
+        if type_name not in WIDTHS:
+            self.fail(f"no register has the type .{type_name} that an operand would have to have")
+        return width_of(type_name)
 
     def _check_width(self, register: Register, type_name: str, any_width: bool) -> None:
         have, want = width_of(register.type), width_of(type_name)
@@ -359,6 +371,8 @@ class Builder:
     ) -> None:
         """Adds one record; widths default to that of the type. `target` is an index into the function's body."""
         instruction = self.instruction
+        if not -_MOST <= immediate < _MOST:
+            self.fail("a constant has more than 64 bits")
         guard, negated = -1, False
         if instruction.guard is not None:
             guard, negated = self.register(instruction.guard.register), instruction.guard.negated

@@ -78,6 +78,10 @@ class HostFacts(Record):
         " host elsewhere: it ran outside the sandbox, with the rights of the account; null when read from before that"
         " was noted",
     )
+    own_harness_enclosed: bool | None = Field(
+        None,
+        description="whether such a harness was in a sandbox as a whole; null when read from before there was one",
+    )
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"
     )

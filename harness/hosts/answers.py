@@ -126,6 +126,14 @@ class NoteEvent(Answer):
     text: Words
 
 
+class IsolationEvent(Answer):
+    """What the supervisor has put the runner into."""
+
+    mechanism: Literal["bubblewrap", "landlock", "none"]
+    missing: Words
+    whole: bool = False
+
+
 class Machine(Answer):
     cpu: Name
     cores: Annotated[int, Field(ge=1, le=1 << 20)]

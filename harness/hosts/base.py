@@ -44,6 +44,7 @@ class HostFacts:
     gpus: tuple[Gpu, ...] = ()  # all of them, where a run has several; `gpu` is the first
     isolation: str | None = None  # what keeps the commit's code from the machine, or why nothing does
     own_harness: bool = False  # elsewhere: the harness that ran there is the judged commit's
+    own_harness_enclosed: bool = False  # and it ran in a sandbox as a whole
     hosts: tuple[HostFacts, ...] = ()  # each, where several shared a run; the rest is then of the first
 
 
@@ -60,6 +61,7 @@ class Order:
     matrix_sha256: str
     approve_protected: bool
     priority: str = "normal"  # among the runs of one account: high, normal or low
+    alike: bool = False  # where nobody else judges: the default branch has the same harness
     beside: str | None = None  # a commit whose builds are to be timed beside this one's
     spare: Sequence[str] = ()  # commits whose runs the host is to keep: those of baselines
     workers: int | None = None  # how many configurations run at once; None: the host's word

@@ -94,6 +94,7 @@ class RemoteHost:
         self._events: Generator[Mapping[str, Any], None, None] | None = None
         self._note: Callable[[str], None] = lambda text: None
         self._facts: answers.FactsEvent | None = None
+        self._enclosed: answers.IsolationEvent | None = None  # by the supervisor, of the runner
         self._gpu: answers.Gpu | None = None
         self._gpus: list[answers.Gpu] = []  # all of them, where the run has several
         self._states: list[tuple[str, float]] = []
@@ -154,7 +155,7 @@ class RemoteHost:
             self._stream.close()
 
     def facts(self) -> HostFacts:
-        facts, gpu = self._facts, self._gpu
+        facts, gpu, enclosed = self._facts, self._gpu, self._enclosed
         return HostFacts(
             self._host.name,
             self._host.kind,
@@ -162,8 +163,9 @@ class RemoteHost:
             facts.versions if facts else {},
             Gpu(**gpu.model_dump()) if gpu else None,
             gpus=tuple(Gpu(**each.model_dump()) for each in self._gpus),
-            isolation=facts.isolation if facts else None,
+            isolation=enclosed.mechanism if enclosed and enclosed.whole else facts.isolation if facts else None,
             own_harness=self._judge is None,
+            own_harness_enclosed=enclosed is not None and enclosed.whole,
         )
 
     def durations(self) -> Mapping[str, float]:
@@ -287,6 +289,8 @@ class RemoteHost:
                     self._note(f"{self._host.name}: position {waiting.position} in the queue: {waiting.reason}")
                 case "note":
                     self._note(checked(answers.NoteEvent, event, where).text)
+                case "isolation":
+                    self._enclosed = checked(answers.IsolationEvent, event, where)
                 case "facts":
                     self._facts = checked(answers.FactsEvent, event, where)
                 case _:
@@ -396,6 +400,7 @@ def job_of(
         "sha": order.sha,
         "beside": order.beside,
         "judge": judge,
+        "alike": order.alike,
         "label": order.label,
         "silence": settings.silence_seconds,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},

@@ -60,13 +60,15 @@ class Grant:
     """What an enclosed process may touch beside the system's files and this interpreter.
 
     It reads and executes what is below `read`, and writes below `write`, whose folders exist; the first is its HOME and
-    TMPDIR. Bytes of memory are of its address space, None for no bound; a bound on processes holds for accounts other
-    than root alone, whom the kernel lets have as many as they want.
+    TMPDIR. With `groups` it may make sessions and process groups of its own, and see those of others: whoever ends it
+    has to find them all. Bytes of memory are of its address space, None for no bound; a bound on processes holds for
+    accounts other than root alone, whom the kernel lets have as many as they want.
     """
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     gpu: bool = False
+    groups: bool = False
     memory_bytes: int | None = None
     processes: int | None = 4096
     open_files: int | None = 4096
@@ -160,11 +162,12 @@ def enclose(
         "CORE": 1,  # a program that is to take a core is started in spite of 0
     }
     how: dict[str, object] = {"limits": {name: value for name, value in limits.items() if value is not None}}
-    how["gpu"] = grant.gpu
+    how |= {"gpu": grant.gpu, "groups": grant.groups}
     if found.mechanism == "bubblewrap":
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
     else:
-        how |= {"read": [*places.system(grant.gpu), *read], "write": write, "devices": places.devices(grant.gpu)}
+        seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *read]
+        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu)}
         how["list"] = places.listed(kept)
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 

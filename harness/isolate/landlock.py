@@ -100,10 +100,11 @@ _ARCHES = {
 _X32 = 0x40000000  # numbers from here on are x86_64's other table
 # Where there is no file system, process tree and IPC of one's own. Landlock knows nothing of modes and times of files:
 # programs hear that they are set, as few look, and many fail where they are not. Nobody leaves the group: who ends it
-# ends all.
+# ends all, unless it may have `groups` of its own.
+_OF_GROUPS = ("setsid", "setpgid")
 _PRETENDED = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat", "setsid", "setpgid"),
+    *("utime", "utimes", "futimesat", "utimensat", *_OF_GROUPS),
 )
 _REFUSED_ALONE = (
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "setxattrat"),
@@ -126,10 +127,11 @@ def version() -> int:
     return max(0, found)
 
 
-def system_call_filter(*, alone: bool, truncates: bool, gpu: bool) -> bytes:
+def system_call_filter(*, alone: bool, truncates: bool, gpu: bool, groups: bool = False) -> bytes:
     """A program for seccomp that refuses the calls above, for this machine: more of them where it stands `alone` with
     Landlock, more yet where that does not know of truncation. CUDA's driver does not start without a UNIX socket: with
-    `gpu` there are those, which can be connected to nobody. Raises KeyError on another kind of machine."""
+    `gpu` there are those, which can be connected to nobody. With `groups` a session is made, and a process says with
+    whom it dies. Raises KeyError on another kind of machine."""
     arch, numbers = _ARCHES[os.uname().machine]
     allow, eperm = _word(_RETURN, _ALLOW), _answer(_EPERM)
     lines = [
@@ -157,6 +159,8 @@ def system_call_filter(*, alone: bool, truncates: bool, gpu: bool) -> bytes:
         cases["setpriority"] = [first, _word(_EQUAL, _OF_A_USER, 3, 0), second, *own, eperm]
         cases["ioprio_set"] = [first, _word(_EQUAL, _OF_A_PROCESS, 0, 3), second, *own, eperm]
         cases["prctl"] = [first, _word(_EQUAL, _SET_DEATH_SIGNAL, 0, 1), _answer(_PRETEND), allow]
+    if groups:
+        cases = {name: case for name, case in cases.items() if name not in (*_OF_GROUPS, "prctl")}
     if alone and not truncates:
         # Opening to read alone and to cut off needs the right to read.
         def cutting(flags: bytes) -> list[bytes]:
@@ -185,7 +189,8 @@ def main(how: dict[str, Any], command: list[str]) -> None:
         resource.setrlimit(kind, (least, least))
     os.closerange(3, 1 << 16)
     alone, truncates = "bubblewrap" not in how, version() >= _TRUNCATE[1]
-    code = system_call_filter(alone=alone, truncates=truncates, gpu=how.get("gpu", False))
+    gpu, groups = how.get("gpu", False), how.get("groups", False)
+    code = system_call_filter(alone=alone, truncates=truncates, gpu=gpu, groups=groups)
     if "bubblewrap" in how:
         descriptor = os.memfd_create("filter", 0)
         os.write(descriptor, code)

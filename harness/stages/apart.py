@@ -20,7 +20,7 @@ from pathlib import Path
 from fmha.harness import account
 from fmha.harness.config import MATRIX_FILE, interpret, load
 from fmha.harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
-from fmha.harness.git import git, resolve_commit
+from fmha.harness.git import begun, git, resolve_commit
 from fmha.harness.judge import core_digest
 from fmha.harness.judge.identity import (
     CORE,
@@ -81,17 +81,19 @@ class Judge:
 
 def default_ref(root: Path, commit: str = "HEAD") -> str | None:
     """The merge base with the default branch; None where there is no such branch."""
+    listed = git(root, "for-each-ref", "--format=%(refname) %(objecttype) %(objectname)", *_BRANCHES)
+    found = {name: sha for name, kind, sha in map(str.split, listed.stdout.splitlines()) if kind == "commit"}
     for name in _BRANCHES:
-        if (sha := resolve_commit(root, name)) is not None:
-            base = git(root, "merge-base", sha, commit)
+        if name in found:
+            base = git(root, "merge-base", found[name], commit)
             return base.stdout.strip() if base.returncode == 0 else None
     return None
 
 
 def judge_differs(root: Path, commit: str) -> bool:
     """Whether the checkout has any file of the harness otherwise than the commit, by git's word alone."""
-    listing = git(root, "diff", "--name-only", "-z", commit, "--", *_ROOTS)
-    added = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
+    untracked = begun(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
+    listing, added = git(root, "diff", "--name-only", "-z", commit, "--", *_ROOTS), untracked()
     names = [name for name in (listing.stdout + added.stdout).split("\0") if name]
     return names != [MATRIX] or _judges_otherwise(root, commit) if names else False
 

@@ -102,6 +102,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
 
 
 def _host(facts: HostFacts, *, own: bool) -> model.HostFacts:
+    enclosed = facts.own_harness_enclosed
     return model.HostFacts(
         name=facts.name,
         kind=facts.kind,
@@ -112,7 +113,8 @@ def _host(facts: HostFacts, *, own: bool) -> model.HostFacts:
         mma_sums=facts.mma_sums,
         isolation=facts.isolation,
         # What says nothing of isolation is of before there was any, and is enclosed as a whole.
-        own_harness_outside=facts.own_harness and own and facts.isolation is not None,
+        own_harness_outside=facts.own_harness and own and facts.isolation is not None and not enclosed,
+        own_harness_enclosed=facts.own_harness and own and enclosed,
         hosts=[_host(each, own=own) for each in facts.hosts],
     )
 

@@ -39,7 +39,8 @@ def laid_out(root: Path, commit: str, part: str, names: Sequence[str] = (), besi
         with tempfile.TemporaryDirectory(prefix=".laid-out-", dir=tree.parent) as folder:
             made = Path(folder) / "tree"
             made.mkdir()
-            trees.write(entries, _contents(root, entries), made)
+            with _as_user_error(commit):
+                trees.write(entries, _contents(root, entries), made)
             with contextlib.suppress(FileNotFoundError):
                 tree.rename(Path(folder) / "old")
             give_name(made, tree)

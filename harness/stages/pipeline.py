@@ -251,6 +251,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         matrix_sha256=prepared.matrix.sha256,
         approve_protected=request.approve_protected,
         priority=request.priority,
+        alike=request.alike is not None,
         beside=request.beside,
         spare=archive.baseline_commits(prepared.results) if host.exact else (),
         workers=request.workers,

@@ -8,7 +8,7 @@ from pathlib import Path
 from fmha.harness import project
 from fmha.harness.config import MATRIX_FILE
 from fmha.harness.errors import UserError
-from fmha.harness.git import git, git_failure
+from fmha.harness.git import begun, git, git_failure
 
 NO_COMMIT = "0" * 40  # git's own name for no object
 
@@ -39,10 +39,13 @@ def git_facts(directory: Path) -> GitFacts:
     Outside of one they are those of the project that fmha brought, if it did. Raises UserError where there is neither,
     or before the first commit, InfrastructureError when git is missing or fails.
     """
-    facts = commit_facts(directory)
+    asked = begun(directory, "status", "--porcelain=v1", "-z", "--untracked-files=normal")  # of the whole checkout
+    try:
+        facts = commit_facts(directory)
+    finally:
+        status = asked()
     if facts.installed is not None:
         return facts
-    status = git(facts.root, "status", "--porcelain=v1", "-z", "--untracked-files=normal")
     if status.returncode != 0:
         raise git_failure(status)
     return replace(facts, dirty_files=_paths(status.stdout))

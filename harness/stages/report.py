@@ -81,6 +81,8 @@ def verdict_line(record: RunRecord) -> str:
         return f"{words} ({record.host.isolation})"
     if record.host.own_harness_outside:
         return f"{words} (by the commit's own harness, which ran on {record.host.name} outside the sandbox)"
+    if record.host.own_harness_enclosed:
+        return f"{words} (by the commit's own harness)"
     return words
 
 

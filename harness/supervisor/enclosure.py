@@ -1,12 +1,14 @@
 """The sandbox of a run on its host, as the host's setting `isolation` or the policy of a limited key says.
 
-A judge that has a wall of its own (harness/isolate in its tree) runs outside and keeps each part of the commit behind
-it, with the best that the host has; around it a second one would leave the inner ones the weaker mechanism, since what
-is enclosed makes no user namespaces. The runner of an older judge has none, and is enclosed whole: it reads the run's
-folder, with the trees in it, its environment, and the compiler; it writes the workers' folder and the cache of builds;
-it has no network. The supervisor stays outside: it has the lease of the GPU, the limits and the final status, and ends
-whatever is inside as it ends a process group. So does the set-up command. It is the owner's word, needs the network,
-and is run for a judge's tree.
+Where another commit judges, or the harness is file by file the default branch's, the runner is outside and keeps each
+part of the commit behind a wall of its own (harness/isolate in its tree), with the best that the host has. A harness
+that is the judged commit's own is enclosed as a whole, as is one of before there was a wall: it reads the run's folder,
+with the trees in it, its environment, and the compiler; it writes the workers' folder and the cache of builds; it has
+no network. What such a harness encloses itself gets Landlock, since no user namespace can be made inside of one; for a
+GPU, whose driver is known to start in the outer sandbox, nothing more is enclosed.
+
+The supervisor stays outside: it has the lease of the GPU, the limits and the final status, and ends whatever is inside.
+So does the set-up command. It is the owner's word, needs the network, and is run for a judge's tree.
 """
 
 from __future__ import annotations
@@ -42,6 +44,12 @@ class Enclosed:
     whole: bool = False  # the runner itself is in it, where the mechanism may not be had a second time
 
 
+def is_own(job: Mapping[str, Any]) -> bool:
+    """Whether the harness that judges is the judged commit's own, and not the default branch's. That it is is the
+    client's word, which does not count where its key can only run commits."""
+    return not job.get("judge") and not (job.get("alike") and not job.get("forced"))
+
+
 def enclosed(
     command: Sequence[str], directory: RunDirectory, judge: Path, job: Mapping[str, Any], settings: Mapping[str, str]
 ) -> Enclosed:
@@ -59,18 +67,25 @@ def enclosed(
         return _bare(inner, environment, wanted, error.what, error.next_step)
     if found.mechanism == "none":
         return _bare(inner, environment, wanted, found.missing, found.advice)
-    if (judge / "harness" / "isolate" / "__init__.py").is_file():
+    walled = (judge / "harness" / "isolate" / "__init__.py").is_file()
+    if walled and not is_own(job):
         return Enclosed(inner, environment, found.mechanism, "")
     written = [directory.path / "workers", directory.folder / "cache"]
     for folder in written:
         folder.mkdir(exist_ok=True)
+    made = _environment(directory, Path(command[0]))
     grant = isolate.Grant(
-        read=tuple(dict.fromkeys([directory.path, *_places(command[0]), *_compiler(job, environment)])),
+        read=tuple(dict.fromkeys([directory.path, *made, *_places(command[0]), *_compiler(job, environment)])),
         write=tuple(written),
         gpu=bool(job["gpu"]["query"]),
+        groups=True,  # of its workers; the supervisor finds all that a run has started
     )
-    words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment, policy=wanted)
-    variables |= {**job["env"], **settings, POLICY: wanted}
+    try:
+        words, variables = isolate.enclose(inner, grant, cwd=judge, environment=environment, policy=wanted)
+    except isolate.IsolationError as error:
+        return _bare(inner, environment, wanted, f"not isolated: {error.what}", error.next_step)
+    within = wanted if not walled else "off" if grant.gpu else "auto"  # what is required is there already
+    variables |= {**job["env"], **settings, POLICY: within}
     return Enclosed(list(words), variables, found.mechanism, "", whole=True)
 
 
@@ -87,6 +102,12 @@ def _bare(command: list[str], environment: dict[str, str], wanted: str, why: str
         step = advice or "the host's owner can say isolation: auto, in its settings or with fmha hosts key --isolation"
         raise HostError(f"the host requires a sandbox for what a commit brings, and has none: {why}", step)
     return Enclosed(command, environment, "none", why)
+
+
+def _environment(directory: RunDirectory, python: Path) -> list[Path]:
+    """The folder of the environment that the interpreter is of: its core may lie beside it."""
+    folder = directory.folder / "environments"
+    return [folder / python.relative_to(folder).parts[0]] if python.is_relative_to(folder) else []
 
 
 def _places(python: str) -> list[Path]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -111,18 +112,20 @@ class Repository:
         self._git("update-ref", "--no-deref", f"{_SENT}/{_name(sha)}", sha)
 
     def check_out(self, sha: str, tree: Path) -> None:
-        """A worktree of its own at exactly `sha`. Nothing is written of one whose tree could lead out of it."""
+        """A worktree of its own at exactly `sha`: it was empty, and has what `sha` names by content. Nothing is written
+        of one whose tree could lead out of it."""
         entries = self._entries(sha)
-        trees.refuse(entries, self._texts(entries))
-        self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
-        trees.write(entries, self._contents(entries), tree)
-        self._prove(entries, tree)
+        links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
+        ordered = {**links, **entries}
+        with contextlib.closing(self._contents(ordered)) as contents:  # git is ahead of the worktree
+            texts = dict(zip(links, itertools.islice(contents, len(links)), strict=True))
+            trees.refuse(entries, texts)
+            self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
+            trees.write(ordered, itertools.chain(texts.values(), contents), tree)
 
     def prove(self, sha: str, tree: Path) -> None:
         """Raises HostError unless every file of the worktree has the contents that `sha` has, and none was added."""
-        self._prove(self._entries(sha), tree)
-
-    def _prove(self, entries: trees.Entries, tree: Path) -> None:
+        entries = self._entries(sha)
         if changed := trees.differences(entries, tree, lambda paths: self._ignored(paths, tree)):
             raise HostError(
                 f"the worktree on the host was changed: {trees.named(changed)}", "nothing on a host is edited"
@@ -140,12 +143,7 @@ class Repository:
         facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.TreeEntry(*_mode_and_blob(words))) for words, _, path in facts)
 
-    def _texts(self, entries: trees.Entries) -> dict[bytes, bytes]:
-        """What each link of the tree says."""
-        links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
-        return dict(zip(links, self._contents(links), strict=True)) if links else {}
-
-    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Iterator[bytes]:
+    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Generator[bytes, None, None]:
         """The blobs in the order of the entries, each as soon as git has unpacked it."""
         with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as said:
             names.write("".join(f"{entry.blob}\n" for entry in entries.values()).encode())

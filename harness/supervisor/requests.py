@@ -118,6 +118,7 @@ JOB: Final = fields(
         "sha": COMMIT,
         "beside": maybe(COMMIT),
         "judge": maybe(COMMIT),
+        "alike": flag,
         "label": WORDS,
         "silence": SILENCE,
         "sync": fields({"url": LINE, "ref": REF, "direct": flag}),

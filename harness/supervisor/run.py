@@ -24,7 +24,7 @@ from typing import Any
 
 from fmha.harness import isolate
 from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
-from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed
+from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed, is_own
 from fmha.harness.supervisor.environments import Recipe, environment, expected
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
 from fmha.harness.supervisor.repository import Repository
@@ -176,6 +176,8 @@ class _Run:
     def _preload(self, recipe: Recipe | None, stack: contextlib.ExitStack) -> None:
         """Begins to load the runner beside the checkout, if all that it takes is likely to be there."""
         job, folder = self._job, self._directory.folder
+        if is_own(job) and job.get("isolation", "auto") != "off":
+            return  # it is enclosed as a whole, by what the worktree has
         if job.get("isolation", "auto") not in ("auto", "off"):
             try:
                 isolate.isolation(job["isolation"])
@@ -257,8 +259,8 @@ class _Run:
         if not self._isolation:
             self._isolation = inside.mechanism
             self._enclosed_whole = inside.whole
-            self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing)
-            own = "" if self._job.get("judge") else "; the harness is the commit's own, and runs outside"
+            self._log.add("isolation", mechanism=inside.mechanism, missing=inside.missing, whole=inside.whole)
+            own = ", with the commit's own harness" if inside.whole else ""
             self._note(inside.missing or f"isolated by {inside.mechanism}{own}")
         return inside
 

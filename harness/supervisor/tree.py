@@ -112,7 +112,8 @@ def _forbidden(name: bytes) -> bool:
 
 
 def write(entries: Entries, blobs: Iterable[bytes], tree: Path) -> None:
-    """Writes the files of `entries`, whose contents are `blobs` in the same order, into the folder `tree`.
+    """Writes the files of `entries`, whose contents are `blobs` in the same order, into the folder `tree`. Raises
+    HostError for contents that are not those which an entry names.
 
     `entries` come from `listed`, and `refuse` has let their links pass. Nothing may be there yet. Each file is made in
     the open folder that it is in, under a name that is one component, and links are made after everything else: there
@@ -122,7 +123,13 @@ def write(entries: Entries, blobs: Iterable[bytes], tree: Path) -> None:
     """
     links = []
     with _Folders(tree) as folders:
+        if there := [name for name in os.listdir(os.fsencode(tree)) if name not in _NOT_OURS]:
+            raise HostError(
+                f"files are there already where the commit is to be written: {named(there)}", "see who writes there"
+            )
         for (path, entry), data in zip(entries.items(), blobs, strict=True):
+            if _digest(data, entry) != entry.blob:
+                raise HostError(f"git has other contents of {os.fsdecode(path)!r} than the commit names", "git fsck")
             if entry.mode == LINK:
                 links.append((path, data))
                 continue

@@ -55,6 +55,26 @@ def test_operands_too_few_are_refused_and_no_fault_of_the_decoder() -> None:
                 raise AssertionError(f"{head} with {count} operands") from error
 
 
+# What stands in place of an operand: a register of another kind, a vector, constants that no register holds.
+OTHERS = ("%p1", "{%r1, %r2, %r3}", "0d7FE0000000000000", "99999999999999999999", "[%d1+9223372036854775807]", "_")
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_operands_of_another_kind_are_refused_and_no_fault_of_the_decoder(other: str) -> None:
+    """Found by tools/fuzz.py: vectors of predicates, offsets of more than 64 bits, and what no f32 holds."""
+    for opcode in OPCODES:
+        head, _, operands = sample(opcode).rstrip(";").partition(" ")
+        parts = operands.split(", ")
+        for at in range(len(parts)):
+            line = f"{head} {', '.join([*parts[:at], other, *parts[at + 1 :]])};"
+            try:
+                decode_entry(emulator.load_ptx(HEADER.replace("%s", line)).parsed, "k", {})
+            except emulator.PtxError:
+                continue
+            except Exception as error:
+                raise AssertionError(line) from error
+
+
 def test_the_refusal_names_the_unknown_modifier() -> None:
     with pytest.raises(emulator.PtxError, match="sparkling"):
         decode_entry(emulator.load_ptx(module("add.sparkling.s32")).parsed, "k", {})

@@ -97,12 +97,32 @@ def test_without_a_sandbox_that_is_said(directory: RunDirectory, port: int):
     assert missing == "not isolated: switched off for this host"
 
 
-def test_a_judge_with_a_wall_is_left_to_it(directory: RunDirectory):
+def walled(directory: RunDirectory) -> Path:
     (directory.tree / "harness").mkdir()
     shutil.copytree(Path(isolate.__file__).parent, directory.tree / "harness" / "isolate")
-    inside = enclosed(["python"], directory, directory.tree, job("auto"), {})
-    assert "bwrap" not in str(inside.command)
+    return directory.tree
+
+
+@pytest.mark.parametrize("judged", [{"judge": "0" * 40}, {"alike": True}])
+def test_a_judge_with_a_wall_is_left_to_it(directory: RunDirectory, judged: dict[str, Any]):
+    inside = enclosed(["python"], directory, walled(directory), job("auto") | judged, {})
+    assert not inside.whole
+    assert inside.command[0] == "/bin/sh"
     assert inside.environment["FMHA_ISOLATION"] == "auto"
+
+
+@pytest.mark.skipif(isolate.isolation().mechanism not in isolate.MECHANISMS, reason="nothing here encloses")
+@pytest.mark.parametrize("claimed", [{}, {"alike": False}, {"alike": True, "forced": True}])
+def test_a_harness_of_the_commits_own_is_enclosed_as_a_whole(directory: RunDirectory, claimed: dict[str, Any]):
+    """That it is the default branch's counts for nothing where a key can only run commits. What it encloses itself
+    takes what there is: what is required is around it."""
+    tree = walled(directory)
+    for gpu, within in ((False, "auto"), (True, "off")):
+        wish = job("require") | claimed | {"gpu": {"query": gpu}}
+        inside = enclosed([sys.executable], directory, tree, wish, {})
+        assert inside.whole
+        assert inside.mechanism in isolate.MECHANISMS
+        assert inside.environment["FMHA_ISOLATION"] == within
 
 
 def test_what_a_host_requires_and_does_not_have_ends_the_run(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch):

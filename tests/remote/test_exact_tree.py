@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError
 from tests.harness.support import git
@@ -252,3 +254,16 @@ def test_replaced_objects_are_not_looked_at(made: tuple[Repository, str, Path]):
     git(repository.path, "replace", sha, other)
     repository.check_out(sha, tree)
     assert (tree / "plain").is_file()
+
+
+def test_what_a_blob_is_not_is_not_taken_for_it(tmp_path: Path):
+    """Whoever sends the contents may be a git of somebody else's making."""
+    blob = hashlib.sha1(b"blob 3\0abc").hexdigest()
+    trees.write({b"file": trees.TreeEntry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
+    assert (tmp_path / "file").read_bytes() == b"abc"
+    with pytest.raises(HostError, match=r"files are there already .*: 'file'"):
+        trees.write({b"other": trees.TreeEntry(trees.PLAIN, blob)}, [b"abc"], tmp_path)
+    (tmp_path / "file").unlink()
+    with pytest.raises(HostError, match="other contents of 'file'"):
+        trees.write({b"file": trees.TreeEntry(trees.PLAIN, blob)}, [b"abd"], tmp_path)
+    assert not any(tmp_path.iterdir())

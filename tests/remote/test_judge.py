@@ -62,15 +62,15 @@ def test_a_commit_that_only_launches_otherwise_brings_its_launcher(client: Clien
 
 
 def test_a_verdict_says_when_the_commits_own_harness_gave_it(client: Client) -> None:
-    """Which ran on the host outside the sandbox. With another judge nothing of the commit did, and a harness that is
-    the default branch's is none of its own."""
+    """Which ran on the host in a sandbox as a whole, or outside of any. With another judge nothing of the commit
+    decides, and a harness that is the default branch's is none of its own."""
     of_main = client.run("attach", client.detached())
     assert (of_main.returncode, of_main.stdout.splitlines()[-1]) == (ExitCode.PASS, "PASS 2 of 2"), of_main.stderr
     git(client.root, "checkout", "-q", "-b", "request")
     gate = client.root / "harness" / "judge" / "gate.py"
     gate.write_text(f"{gate.read_text()}# as before\n")
     git(client.root, "commit", "-q", "-a", "-m", "Say something in the judge")
-    says = "PASS 2 of 2 (by the commit's own harness, which ran on gpu outside the sandbox)"
+    says = "PASS 2 of 2 (by the commit's own harness)"
     own = client.run("run-matrix", "--host", "gpu", "--judge", "own")
     assert (own.returncode, own.stdout.splitlines()[-1]) == (ExitCode.PASS, says), own.stderr
     run = client.detached("--judge", "own")
@@ -78,5 +78,5 @@ def test_a_verdict_says_when_the_commits_own_harness_gave_it(client: Client) -> 
     assert (attached.returncode, attached.stdout.splitlines()[-1]) == (ExitCode.PASS, says), attached.stderr
     other = client.run("run-matrix", "--host", "gpu", "--accept-judge", "a comment")
     assert (other.returncode, other.stdout.splitlines()[-1]) == (ExitCode.PASS, "PASS 2 of 2"), other.stderr
-    outside = [record["host"]["own_harness_outside"] for record in client.records()]  # type: ignore[index]
-    assert sorted(outside) == [False, False, True, True]
+    found = [record["host"]["own_harness_enclosed"] for record in client.records()]  # type: ignore[index]
+    assert sorted(found) == [False, False, True, True]

@@ -33,7 +33,7 @@ Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
 
 u8* resolve_param(Warp& w, u64 offset, u64 size) {
     const Launch& launch = *machine_of(w).launch;
-    if (offset + size > launch.params.size())
+    if (size > launch.params.size() || offset > launch.params.size() - size)
         throw Fault("param-out-of-bounds",
                     format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size,
                            (unsigned long long)offset, launch.params.size()));

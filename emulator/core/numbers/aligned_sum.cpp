@@ -22,6 +22,7 @@ double special(u32 terms, const float* a, const u16* k, const Columns& b, u32 co
 
 typedef double Doubles __attribute__((vector_size(8 * kColumns)));
 typedef i32 Exponents __attribute__((vector_size(4 * kColumns)));
+typedef u32 Wholes __attribute__((vector_size(4 * kColumns)));
 typedef i64 Words __attribute__((vector_size(8 * kColumns)));
 
 template <class V>
@@ -40,13 +41,15 @@ template <class V>
     return bits_as<Doubles>(__builtin_convertvector(exponents + 1023, Words) << 52);
 }
 
-// Of up to sixteen products, each below 2^27, the whole parts' sum.
+// Of up to sixteen products, each below 2^27, the whole parts' sum. Those of products that are not finite wrap: whoever
+// asked has them already.
 [[gnu::always_inline]] inline Doubles whole_sum(u32 first, u32 end, const float* a, const u16* k, const Columns& b,
                                                 const Doubles& scale) {
-    Exponents sum = {};
+    Wholes sum = {};
     for (u32 e = first; e < end; ++e)
-        sum += __builtin_convertvector(double{a[e]} * load<Doubles>(b.value[k[e]]) * scale, Exponents);  // truncates
-    return __builtin_convertvector(sum, Doubles);
+        sum += bits_as<Wholes>(
+            __builtin_convertvector(double{a[e]} * load<Doubles>(b.value[k[e]]) * scale, Exponents));  // truncates
+    return __builtin_convertvector(bits_as<Exponents>(sum), Doubles);
 }
 
 }  // namespace

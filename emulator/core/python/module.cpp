@@ -35,7 +35,7 @@ template <class T>
 std::vector<T> records(const nb::bytes& raw) {
     if (raw.size() % sizeof(T)) throw std::invalid_argument("record table of a wrong size");
     std::vector<T> out(raw.size() / sizeof(T));
-    std::memcpy(out.data(), raw.data(), raw.size());
+    if (!out.empty()) std::memcpy(out.data(), raw.data(), raw.size());
     return out;
 }
 

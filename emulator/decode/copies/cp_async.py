@@ -49,6 +49,8 @@ def _copy(b: Builder, m: Modifiers) -> None:
         unit, bits = _limit(b, operand)
         src.append(unit)
         mods |= bits
+    if not all(-(1 << 31) <= offset < 1 << 31 for offset in (of_offset, to_offset)):
+        b.fail("the offset of an address has more than 32 bits")
     offsets = of_offset << 32 | _offset_bits(to_offset)
     b.emit("cp_async", "b32", src=src, mods=mods, immediate=offsets)
 

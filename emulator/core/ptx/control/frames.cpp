@@ -83,6 +83,12 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
         const u64 first = u64{l} * w.program->local_bytes - kCallParams, from = w.reg<u64>(o[1])[l];
         const u64 to = first + w.reg<u64>(o[0])[l];
         const bool of_function = from >= kCallParams;
+        const auto in_frame = [&](u64 at) {
+            const u64 size = w.program->local_bytes;
+            return at >= kCallParams && bytes <= size && at - kCallParams <= size - bytes;
+        };
+        if (!in_frame(w.reg<u64>(o[0])[l]) || (of_function && !in_frame(from)))
+            throw Fault("param-out-of-bounds", format("copy of %llu parameter bytes", (unsigned long long)bytes));
         const u8* source =
             of_function ? w.local.data() + first + from : resolve_param(w, from, static_cast<u32>(bytes));
         std::copy_n(source, bytes, w.local.data() + to);

@@ -205,7 +205,9 @@ bool copy_whole(Warp& w, const Inst& i, u32 mask, u32 bytes, const Addresses& to
     if (m.global.logs() || !find_sources(w, i, mask, bytes, sources)) return false;
     const Lanes to(to_all, mask);
     const u64 own = u64{w.cta->rank} << kSharedRankShift;
-    if (to.bits % bytes || to.low < own + kSharedStart || to.high + bytes > own + w.cta->shared.size()) return false;
+    if (to.bits % bytes || to.low < own + kSharedStart || to.high > own + kSharedOffsetMask ||
+        to.high + bytes > own + w.cta->shared.size())
+        return false;
     // As the copies of several lanes are checked, the alignment of all addresses is.
     const Lanes from(from_all, mask);
     if (from.bits % bytes) return false;

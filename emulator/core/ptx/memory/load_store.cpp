@@ -113,7 +113,7 @@ private:
 };
 
 u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, bool write, const char* what) {
-    if (at + size > w.program->local_bytes)
+    if (size > w.program->local_bytes || at > w.program->local_bytes - size)
         throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
                                                   (unsigned long long)at, w.program->local_bytes));
     const u64 place = u64{lane} * w.program->local_bytes + at;
@@ -323,6 +323,8 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         if (space != Space::global)
             for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
     }
+    if (space == Space::shared || space == Space::shared_cluster)
+        for (u32 l = 0; l < kLanes; ++l) a.at[l] = static_cast<u32>(a.at[l]);  // of a wider register the space's width
     fill_inactive(a, mask);
     check_alignment(a, mask, size, what);
     if (Observer* const o = Observer::of(machine_of(w)); o && space != Space::param && space != Space::local)
@@ -503,8 +505,8 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
     u8* pointers[kLanes];
     const Space space = space_of(i);
-    if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
-        throw Fault("param-store", "store to a kernel parameter");
+    for (u32 l = 0; space == Space::param && l < kLanes; ++l)
+        if ((mask >> l & 1) && a.at[l] < kCallParams) throw Fault("param-store", "store to a kernel parameter");
     resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   Strength::weak, &i);
     store_values(w, i, mask, pointers);
