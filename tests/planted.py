@@ -201,11 +201,17 @@ def lay_out(folder: Path) -> None:
         shutil.copy(compiled, folder / "emulator" / compiled.name)
 
 
-def first_red(folder: Path, tests: Sequence[str]) -> str:
-    """The first of them that fails; empty where none does."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not nightly", "-p", "no:cacheprovider"]
+def first_red(folder: Path, tests: Sequence[str], *, night: bool = False, seconds: float | None = None) -> str:
+    """The first of them that fails, of those that make test runs or of all; empty where none does.
+
+    :raises subprocess.TimeoutExpired: After `seconds`.
+    """
+    chosen = [] if night else ["-m", "not nightly"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    ran = subprocess.run([*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
+    )
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", ran.stdout, re.MULTILINE)
     if ran.returncode not in (0, 1) or (ran.returncode == 1 and found is None):
         raise SystemExit(f"pytest ends with {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
