@@ -32,7 +32,11 @@ def listed() -> list[Line]:
 
 
 def mark(items: list[pytest.Item]) -> None:
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for line in listed():
-        for place, item in enumerate(item for item in items if line.matches(item.nodeid)):
+        named = tests.get(line.start.partition("[")[0], [])
+        for place, item in enumerate(item for item in named if line.matches(item.nodeid)):
             if not line.keep or place % line.keep:
                 item.add_marker(pytest.mark.nightly)
