@@ -10,8 +10,8 @@ import pytest
 
 from fmha.emulator import Module, load_ptx
 from fmha.harness.bench.shapes.check_numbers import verdict
-from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.bench.shapes.launch_shapes import shape_of
+from fmha.harness.bench.shapes.problem import Problem, draw, reference
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.variants import VARIANTS
 from tests.kernel.sm90_rig import ROOT, compile_for, run
