@@ -156,8 +156,8 @@ def _faint(generator: np.random.Generator, item: Configuration, scale: float, dr
 
 
 def _loud(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
-    """No logit is far from 0: a kernel whose maximum is that of the first tile adds values as they are."""
-    _calm(item, scale, drawn.q, SPREAD)
+    """Each logit is 0: P is exact, where many that are nearly alike would be rounded to one side together."""
+    drawn.q[...] = 0.0
     for values in (drawn.v, drawn.sparse_v):
         if values is not None:
             values[...] = LOUD / (item.s_k + item.topk) * (1.0 - SPREAD * np.abs(values))
