@@ -34,6 +34,6 @@ def test_no_value_that_many_tests_have_is_left_to_the_night() -> None:
 
 
 def test_what_a_step_leaves_out() -> None:
-    values = [frozenset({f"type = {word}"}) for word in 4 * ("u32", "s32", "u64", "s64")]
+    values = [frozenset({f"type = {word}"}) for word in 8 * ("u32", "s32", "u64", "s64")]
     assert lost_of(values, 4) == ["type = s32", "type = u64", "type = s64"]
     assert lost_of(values, 3) == []
