@@ -68,12 +68,14 @@ browser:
 .PHONY: test
 test: $(STAMPS)/build
 	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
+	@$(MAKE) --silent --no-print-directory $(STAMPS)/collected
 	@$(PY) -m pytest -m 'not nightly' $(PYTEST_ARGS)
 
 # What is dear and tells what others tell already, too. CI's night runs it.
 .PHONY: test-all
 test-all: $(STAMPS)/build
 	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
+	@$(MAKE) --silent --no-print-directory $(STAMPS)/collected
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 # In order among themselves, whatever runs beside them.
@@ -245,6 +247,11 @@ FORCE:
 # A fmha that is started by hand may be forbidden to write bytecode.
 $(STAMPS)/imported: $(STAMPS)/core $(STAMPS)/run
 	@$(PY) -c 'import fmha.harness.cli.run_matrix, fmha.harness.worker.__main__'
+	@touch $@
+
+# The workers of a first run would each compile all tests, at once.
+$(STAMPS)/collected: $(STAMPS)/core $(STAMPS)/test
+	@$(PY) -m pytest --collect-only -q >/dev/null || true
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.

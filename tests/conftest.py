@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests import folders, limits, nights, order, reports, slots
-from tests.builds import Builds
+from tests.builds import Builds, bring
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -106,14 +106,21 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
 
 
+@pytest.fixture(scope="session")
+def kept_builds(repository: Path) -> Path:
+    """Where kernels of ours stay for the next run of this checkout; `make clean` removes it."""
+    return repository / "build" / "test-kernels"
+
+
 @pytest.fixture(scope="session", autouse=True)
-def builds_are_shared(build_cache: Path) -> None:
+def builds_are_shared(build_cache: Path, kept_builds: Path) -> None:
     """Every command of every test builds there too: an entry is named by all that decides its content, so that nothing
     of ours is compiled twice, and nothing is left in the cache of whoever runs the tests."""
+    bring(kept_builds, build_cache)
     os.environ["FMHA_CACHE"] = str(build_cache.parent)
 
 
 @pytest.fixture(scope="session")
-def builds(repository: Path, build_cache: Path) -> Builds:
+def builds(repository: Path, build_cache: Path, kept_builds: Path) -> Builds:
     """Every variant, by name, built as the harness builds it, once somebody asks for it."""
-    return Builds(repository, build_cache)
+    return Builds(repository, build_cache, kept_builds)

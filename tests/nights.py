@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +33,36 @@ def listed() -> list[Line]:
     return found
 
 
+lost: list[str] = []  # found when tests were marked: what `lost_of` says
+
+
 def mark(items: list[pytest.Item]) -> None:
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    lost.clear()
     for line in listed():
-        for place, item in enumerate(item for item in items if line.matches(item.nodeid)):
+        named = [item for item in tests.get(line.start.partition("[")[0], []) if line.matches(item.nodeid)]
+        for place, item in enumerate(named):
             if not line.keep or place % line.keep:
                 item.add_marker(pytest.mark.nightly)
+        if line.keep:
+            values = [_values(item) for item in named]
+            lost.extend(f"{line.start} keep {line.keep}: {value}" for value in lost_of(values, line.keep))
+
+
+def lost_of(values: list[frozenset[str]], keep: int) -> list[str]:
+    """Values of parameters that no `keep`-th test has, though many have them: a step that divides how often a value
+    comes leaves the same ones every time."""
+    all_of, kept = Counter(_each(values)), Counter(_each(values[::keep]))
+    return [value for value, count in all_of.items() if count >= 2 * keep and not kept[value]]
+
+
+def _each(values: Iterable[frozenset[str]]) -> Iterable[str]:
+    return (value for of_one in values for value in sorted(of_one))
+
+
+def _values(item: pytest.Item) -> frozenset[str]:
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params.items() if callspec else ()
+    return frozenset(f"{name} = {value!r}" for name, value in params if isinstance(value, str | int))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".fmha", ".*_cache", ".hypothesis")
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", ".fmha", ".*_cache", ".hypothesis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +201,25 @@ def lay_out(folder: Path) -> None:
         shutil.copy(compiled, folder / "emulator" / compiled.name)
 
 
-def first_red(folder: Path, tests: Sequence[str]) -> str:
-    """The first of them that fails; empty where none does."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not nightly", "-p", "no:cacheprovider"]
+def first_red(
+    folder: Path,
+    tests: Sequence[str],
+    *,
+    night: bool = False,
+    seconds: float | None = None,
+    without: Sequence[str] = (),
+) -> str:
+    """The first of them that fails, of those that make test runs or of all, `without` some; empty where none does.
+
+    :raises subprocess.TimeoutExpired: After `seconds`.
+    """
+    chosen = [*([] if night else ["-m", "not nightly"]), *(f"--deselect={test}" for test in without)]
+    own = ["-p", "no:cacheprovider", f"--basetemp={folder.with_name('temp')}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *chosen, *own, *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    ran = subprocess.run([*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
+    )
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", ran.stdout, re.MULTILINE)
     if ran.returncode not in (0, 1) or (ran.returncode == 1 and found is None):
         raise SystemExit(f"pytest ends with {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")

@@ -1,37 +1,36 @@
 """Which run of the tests this is among those that go on at once on a machine: each has accounts of its own, whose
-processes, locks and limits are nobody else's."""
+processes, locks and limits are nobody else's.
+
+A slot is taken by a name that the machine has once: of an abstract socket, which nobody has to remove and which is the
+same whatever folder a run writes to and whoever has started it. It is free again once the process that has it is gone.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
-from pathlib import Path
-from typing import IO
+import socket
 
 VARIABLE = "FMHA_TEST_SLOT"
 SLOTS = 64
 
-_held: list[IO[str]] = []  # the lock, as long as this process lives
+_held: list[socket.socket] = []  # as long as this process lives
 
 
 def take() -> None:
     """Takes the first slot that no other run has; workers of this one find it in their environment."""
     if VARIABLE in os.environ:
         return
-    folder = Path(tempfile.gettempdir()) / f"fmha-tests-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
     for slot in range(SLOTS):
-        lock = (folder / f"slot-{slot}.lock").open("w")
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
+            name.bind(f"\0fmha-tests-slot-{slot}")
+        except OSError:
+            name.close()
             continue
-        _held.append(lock)
+        _held.append(name)
         os.environ[VARIABLE] = str(slot)
         return
-    raise RuntimeError(f"{SLOTS} runs of the tests go on at once: {folder} has their locks")
+    raise RuntimeError(f"{SLOTS} runs of the tests go on at once")
 
 
 def own() -> int:

@@ -17,7 +17,9 @@ Layout = Literal["bshd", "bhsd", "fused"]
 Packed = Literal["none", "q", "k", "both"]
 Indices = Literal["valid", "holes", "invalid"]
 Sink = Literal["none", "finite", "mixed"]
-Data = Literal["normal", "extreme", "steps", "carried", "onesign", "sinkkey", "recency", "twins", "channels"]
+Data = Literal[
+    "normal", "extreme", "steps", "carried", "onesign", "faint", "loud", "sinkkey", "recency", "twins", "channels"
+]
 Scale = Literal["root", "0.02", "0.25"]
 Output = Literal["unnormalised", "fp32", "bf16"]
 Statistics = Literal["all", "lse", "none"]  # of fmha.attention
@@ -425,6 +427,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "splits", f"must be at least kv_heads, {item.kv_heads}, with merge balanced; it is {item.splits}"
     if item.scale != "root" and item.data in ("extreme", "onesign"):
         return "scale", f"must be root for data {item.data}, whose logits are large already"
+    if item.data == "loud" and item.kv == "shared":
+        return "kv", "must be separate for data loud, whose values are too large to be keys"
     if item.statistics != "all" and item.output == "unnormalised":
         return "statistics", "must be all with output unnormalised, which is relative to the row maximum"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:

@@ -30,16 +30,16 @@ POISON = np.uint32(0x7FEDBEEF)
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
 
 
-def compile_for(shape: BuildShape, target: Path) -> None:
-    """Compiles the kernel to PTX, a shape of launch.h as the harness does."""
+def compile_for(shape: BuildShape, target: Path, root: Path = ROOT) -> None:
+    """Compiles the kernel of a checkout to PTX, a shape of launch.h as the harness does."""
     kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
     defines = shape.defines
     if kernel:
         head_dim, rows, kind = kernel
         defines = (f"FMHA_HEAD_DIM={head_dim}", f"FMHA_ROWS={rows}", f"FMHA_KIND={SM90_KINDS.index(kind)}")
     command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(target)]
-    command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
-    command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
+    command += [f"-I{root / 'kernel/include'}", f"-I{root / 'kernel'}", *(f"-D{define}" for define in defines)]
+    command.append(str(root / "kernel/sm90/fmha_fwd.cu"))
     subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
 
 
@@ -88,9 +88,10 @@ def run(
     schedule: Any = "realistic",
     shape: BuildShape | None = None,
     edit: tuple[str, str] | None = None,
+    kernel: Module | None = None,
 ) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
     """Outputs and findings; everything is poisoned before the launch. `shape` defaults to the head_dim's
-    own; `edit` as for `module`."""
+    own; `edit` as for `module`, which is asked for one unless there is a `kernel`."""
     shape = shape or SHAPES[p.head_dim]
     device = Device(seed=seed, schedule=schedule, max_instructions=20_000_000)
     address = {}
@@ -119,7 +120,7 @@ def run(
             )  # fmt: skip
     pointers = {n: a for n, a in address.items() if n not in MAPS}
     params = pack(p, p.splits, maps, pointers)
-    kernel = module(shape, edit)
+    kernel = kernel or module(shape, edit)
     findings: list[Finding] = []
     findings += device.launch(
         kernel, f"fmha_fwd_sm90_hd{p.head_dim}", shape.grid(p),

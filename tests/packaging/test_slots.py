@@ -1,5 +1,7 @@
 """Runs of the tests that go on at once have accounts of their own."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -8,24 +10,34 @@ from pathlib import Path
 TAKES = "from tests import slots; slots.take(); print(slots.own(), flush=True); input()"
 
 
-def test_each_run_has_its_own_until_it_ends(tmp_path: Path) -> None:
+def begin(folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """A run that writes to `folder`, and its slot."""
+    folder.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "FMHA_TEST_SLOT"}
-    environment["TMPDIR"] = str(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKES],
+        env=environment | {"TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
 
-    def begin() -> tuple[subprocess.Popen[str], int]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", TAKES],
-            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        assert process.stdout is not None
-        return process, int(process.stdout.readline())
 
-    (first, a), (second, b) = begin(), begin()
-    assert (a, b) == (0, 1)
+def end(process: subprocess.Popen[str]) -> None:
+    process.communicate("\n")
+    assert process.returncode == 0
+
+
+def test_each_run_has_its_own_until_it_ends(tmp_path: Path) -> None:
+    (first, a), (second, b) = begin(tmp_path / "one"), begin(tmp_path / "one")
+    third, c = begin(tmp_path / "other")  # whatever folder it writes to
+    assert len({a, b, c}) == 3
     first.kill()
     first.wait()
-    third, c = begin()
-    assert c == 0
-    for process in (second, third):
-        process.communicate("\n")
-        assert process.returncode == 0
+    fourth, d = begin(tmp_path / "other")
+    assert d <= a  # the first that is free: those of other runs of this machine come and go
+    for process in (second, third, fourth):
+        end(process)

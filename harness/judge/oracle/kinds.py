@@ -9,6 +9,8 @@ and stay within what rounding costs.
 - *carried*: each row has one key that outweighs all others together. It stands at an edge of what the row sees, on
   either side of it, or anywhere.
 - *onesign*: queries, keys and values of one sign, so that nothing cancels; queries of odd batch entries of the other.
+- *faint*: values a power of two below what they were, so far that a kernel's thresholds lie above them.
+- *loud*: values of one sign, so large that the sum of all is just below what float32 holds; keys weigh alike.
 
 The others look like attention in a model. What N(0, 1) spreads evenly over the keys lies on few of them there, and what
 is left is many parts that are small one by one.
@@ -40,6 +42,9 @@ STEPS: Final = 2
 # What all logits of a row have in addition: exp(-120) is 0 in float32.
 BASE: Final = (0.0, 0.0, -120.0, 40.0)
 EDGE: Final = 64  # steps stand at multiples of this half the time: where tiles may begin
+FAINT: Final = 2.0**-40  # of values: over 2^-14, all that f16 holds of them is 0
+LOUD: Final = 1.8 * 2.0**127  # the sum of all values: that of a part with most of the keys is 2^127 and more
+SPREAD: Final = 2.0**-7  # of such values, beside 1
 CARRIED: Final = 16.0  # the logit of the key that carries a row; exp(16) outweighs thousands of others
 
 # Logits of the key that is a sink. exp(-8.6) and exp(-11.4) are the middle of an octave: the P of all other keys, which
@@ -142,6 +147,22 @@ def _one_sign(generator: np.random.Generator, item: Configuration, scale: float,
     drawn.q[1::2] *= -1.0
 
 
+def _faint(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """Where V is K, the keys as well: each row then weighs all of them alike."""
+    for keys, values in ((drawn.k, drawn.v), (drawn.sparse_k, drawn.sparse_v)):
+        array = keys if values is None else values
+        if array is not None:
+            array *= FAINT
+
+
+def _loud(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+    """Each logit is 0: P is exact, where many that are nearly alike would be rounded to one side together."""
+    drawn.q[...] = 0.0
+    for values in (drawn.v, drawn.sparse_v):
+        if values is not None:
+            values[...] = LOUD / (item.s_k + item.topk) * (1.0 - SPREAD * np.abs(values))
+
+
 def _sink_key(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
     """The last element of a key says whether it is a sink, that of a query how much of one. Without dense keys it is
     the first row that lists may name."""
@@ -200,6 +221,8 @@ _KINDS: Final[Mapping[str, Callable[[np.random.Generator, Configuration, float, 
     "steps": _steps,
     "carried": _carried,
     "onesign": _one_sign,
+    "faint": _faint,
+    "loud": _loud,
     "sinkkey": _sink_key,
     "recency": _recency,
     "twins": _twins,
