@@ -39,6 +39,7 @@ class Mistake:
     did: str
     old: str
     new: str
+    equivalent: str = ""  # why no test can see it
 
     def applied(self, text: str) -> str:
         """ValueError unless there is exactly one place."""
@@ -95,9 +96,10 @@ def main() -> int:
         shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
         (tree / "results").symlink_to(ROOT / "results")
         for mistake, seen in planted(tree, mistakes):
-            alive += seen is None
-            print(f"{mistake.name}: {seen or 'NOT SEEN'}", flush=True)
-    print(f"{len(mistakes) - alive} of {len(mistakes)} seen")
+            alive += seen is None and not mistake.equivalent
+            why = f", equivalent: {mistake.equivalent}" if mistake.equivalent else ""
+            print(f"{mistake.name}: {seen or f'NOT SEEN{why}'}", flush=True)
+    print(f"{alive} of {sum(not mistake.equivalent for mistake in mistakes)} not seen")
     return int(alive > 0)
 
 

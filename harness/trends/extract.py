@@ -25,7 +25,9 @@ from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.numbers import NAMES
 
 CACHE_FILE = ".trends.sqlite3"
-_VERSION = 1
+_VERSION = 2
+# What a box copies, or multiplies, in a time: that of a kernel, whatever box of a model it was timed on.
+BOX_RATES = {"box_copies_meanwhile": "bytes_per_second", "box_multiplies_meanwhile": "operations_per_second"}
 _MACHINES = frozenset({"seconds", "product_seconds", "thread_seconds"})  # how fast the emulator was, not the kernel
 _BATCH = 64
 _TABLE = f"""
@@ -58,6 +60,7 @@ class Facts:
     figures: Mapping[str, Mapping[str, float]]
     variants: Mapping[str, Mapping[str, float]]
     bits: Mapping[str, str]
+    rates: Mapping[str, float]  # of the box beside its times, by BOX_RATES
 
 
 def facts(folder: Path) -> tuple[list[Facts], dict[str, str]]:
@@ -127,6 +130,7 @@ def _facts(name: str, data: Any) -> dict[str, Any]:
         "status": {str(item["id"]): str(item["status"]) for item in items},
         "figures": {str(item["id"]): _figures(item) for item in items},
         "variants": {str(item["name"]): _sizes(item) for item in data["variants"]},
+        "rates": _rates(items),
         "bits": {str(item["id"]): str(item["metrics"]["output_hash"])[:8] for item in items if item["metrics"]},
     }
 
@@ -146,7 +150,20 @@ def _figures(item: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _MACHINES | NOT_THE_KERNELS:
             found[str(name)] = value
     if timing:
-        found["time"] = float(f"{statistics.median(timing['seconds']):.6g}")
+        seconds = statistics.median(timing["seconds"])
+        found["time"] = float(f"{seconds:.6g}")
+        for figure, rate in BOX_RATES.items():
+            if timing.get(rate):
+                found[figure] = float(f"{seconds * timing[rate]:.6g}")
+    return found
+
+
+def _rates(items: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    found = {}
+    for figure, rate in BOX_RATES.items():
+        measured = [item["timing"][rate] for item in items if item.get("timing") and item["timing"].get(rate)]
+        if measured:
+            found[figure] = float(f"{statistics.median(measured):.6g}")
     return found
 
 

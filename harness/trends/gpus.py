@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fmha.harness.judge.comparison.distributions import student_tail
-from fmha.harness.trends.extract import Facts
+from fmha.harness.trends.extract import BOX_RATES, Facts
 
 LEAST = 4  # of a model: among fewer nobody knows which one is odd
 LEAST_DEVIATION = 0.002  # of the logarithms of times: what GPUs of one model differ by anyway
@@ -21,14 +21,17 @@ ROUNDS = 20  # each halves what is left at least where a thing was timed by two
 
 @dataclass(frozen=True, slots=True)
 class ComparedGpu:
-    """`slower` is by what share its times are longer than the model's median; None where nothing was timed.
-    `other_bits` counts outputs that most GPUs of the model have otherwise. `chance` is that of one so far out."""
+    """`slower` is by what share its times are longer than the model's median; None where nothing was timed. `copies`
+    and `multiplies` is by what share its rates are above the model's median, likewise. `other_bits` counts outputs that
+    most GPUs of the model have otherwise. `chance` is that of one so far out."""
 
     model: str
     uuid: str
     hosts: tuple[str, ...]
     runs: int
     slower: float | None
+    copies: float | None
+    multiplies: float | None
     other_bits: int
     chance: float
 
@@ -48,20 +51,37 @@ def gpus(runs: Sequence[Facts]) -> list[ComparedGpu]:
 
 def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[ComparedGpu]:
     slower, other = _slower(found), _other_bits(found)
+    copies, multiplies = (_rates(found, name) for name in BOX_RATES)
     made = []
     for uuid, runs in sorted(found.items()):
         rest = [value for name, value in slower.items() if name != uuid]
         hosts = tuple(sorted({run.host for run in runs}))
         own = slower.get(uuid)
         chance = _chance(own, rest) if own is not None and len(slower) >= LEAST else 1.0
-        share = None if own is None else math.expm1(own)
-        made.append(ComparedGpu(model, uuid, hosts, len(runs), share, other[uuid], chance))
+        for rates in (copies, multiplies):
+            if uuid in rates and len(rates) >= LEAST:
+                chance = min(chance, _chance(rates[uuid], [rate for name, rate in rates.items() if name != uuid]))
+        times, copied, multiplied = (
+            math.expm1(of[uuid]) if uuid in of else None for of in (slower, copies, multiplies)
+        )
+        made.append(ComparedGpu(model, uuid, hosts, len(runs), times, copied, multiplied, other[uuid], chance))
     return made
 
 
 def _chance(own: float, rest: Sequence[float]) -> float:
     deviation = max(statistics.stdev(rest), LEAST_DEVIATION) * math.sqrt(1 + 1 / len(rest))
     return min(1.0, 2 * student_tail(abs(own - statistics.fmean(rest)) / deviation, len(rest) - 1) * (len(rest) + 1))
+
+
+def _rates(found: Mapping[str, Sequence[Facts]], name: str) -> dict[str, float]:
+    """By what logarithm a GPU's rate is above the model's median."""
+    rates = {
+        uuid: math.log(statistics.median(measured))
+        for uuid, runs in found.items()
+        if (measured := [run.rates[name] for run in runs if name in run.rates])
+    }
+    middle = statistics.median(rates.values()) if rates else 0.0
+    return {uuid: rate - middle for uuid, rate in rates.items()}
 
 
 def _slower(found: Mapping[str, Sequence[Facts]]) -> dict[str, float]:

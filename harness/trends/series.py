@@ -19,15 +19,16 @@ from fmha.harness.judge.comparison.noise import LEAST_DEVIATION
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status
 from fmha.harness.trends.ancestry import ListedCommit
-from fmha.harness.trends.extract import Facts
+from fmha.harness.trends.extract import BOX_RATES, Facts
 from fmha.harness.trends.modelled import FIGURE, Times
 from fmha.harness.trends.steps import LevelStep, exact_steps, steps
 
 ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal
 FAILED = "failed"  # 1 where any run did not pass
-NOISY = frozenset({*METRICS, "time", "build_seconds"})  # everything else is counted
-FLOOR = {"time": 1e-9, "build_seconds": 0.1}  # seconds
-DEVIATION = {"time": 0.002, "build_seconds": 0.1}  # of their logarithms; of errors it is the noise's
+TIMES = frozenset({"time", *BOX_RATES})
+NOISY = frozenset({*METRICS, *TIMES, "build_seconds"})  # everything else is counted
+FLOOR = {"time": 1e-9, "build_seconds": 0.1} | dict.fromkeys(BOX_RATES, 1.0)  # seconds; bytes, operations
+DEVIATION = dict.fromkeys(TIMES, 0.002) | {"build_seconds": 0.1}  # of their logarithms; of errors it is the noise's
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ def line_of(run: Facts) -> str:
     return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
 
 
+def line_of_model(run: Facts) -> str:
+    """That of all boxes of its GPU's model, on which what a box does in a time is compared."""
+    return f"{run.gpu}, any box"
+
+
 def trends(runs: Sequence[Facts], commits: Sequence[ListedCommit], times: Sequence[Times] = ()) -> Trends:
     """All series of the runs of whole commits, and of their modelled times. `commits` has every commit of them."""
     places = {commit.sha: place for place, commit in enumerate(commits)}
@@ -82,6 +88,7 @@ def trends(runs: Sequence[Facts], commits: Sequence[ListedCommit], times: Sequen
     axes = {name: axes_of(values) for name, values in parameters.items()}
     changes = sorted(_changes(series, axes), key=lambda item: (-item.place, item.line, not item.worse))
     lines = tuple(name for name, _ in Counter(line_of(run) for run in clean).most_common())
+    lines += tuple(dict.fromkeys(line_of_model(run) for run in clean if run.rates and run.gpu))
     lines += tuple(dict.fromkeys(item.line for item in times))
     return Trends(commits, runs, lines, series, changes, noisy)
 
@@ -100,7 +107,8 @@ def _points(runs: Sequence[Facts], places: Mapping[str, int]) -> dict[tuple[str,
             counted = its_own or subject in run.variants
             for figure, value in figures.items():
                 if counted or figure in NOISY:
-                    found[subject, figure, line].append((place, value))
+                    of = line_of_model(run) if figure in BOX_RATES and run.gpu else line
+                    found[subject, figure, of].append((place, value))
         for name, status in run.status.items():
             if status != Status.NOT_RUN:
                 found[name, FAILED, line].append((place, float(status != Status.PASS)))
@@ -177,7 +185,7 @@ def _told(item: Series, step: LevelStep, axes: Mapping[str, Axes]) -> Regression
 def _kind(item: Series, axes: Mapping[str, Axes]) -> Kind:
     if item.figure == FAILED:
         return Kind.STATUS
-    if item.figure == "time":
+    if item.figure in TIMES:
         return Kind.SPEED
     if item.figure == "build_seconds":
         return Kind.BUILD

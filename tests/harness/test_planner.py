@@ -252,6 +252,37 @@ def launched(driver: Driver, planned: Any, drawn: Drawn) -> list[tuple[Any, ...]
     return driver.launches()
 
 
+def edges() -> Iterator[Drawn]:
+    """At the limits of the rules, where a random call seldom is."""
+    import torch
+
+    for kv_heads in (32, 44, 45, 48, 66, 67, 88, 133):  # that go side by side, or leave too many CTAs idle
+        for width in (64, 128, 256):
+            q, k = empty(9, 1, kv_heads * 4, width), empty(9, 2000, kv_heads, width)
+            yield plain(q=q, k=k, v=k, kv_lens=empty(9, dtype=torch.int32))
+    for s_k in (511, 512, 513):  # of long tiles
+        q, k = empty(4, s_k, 8, 256), empty(4, s_k, 8, 256)
+        yield plain(q=q, k=k, v=k)
+    for left, right in ((2000, 1000), (2000, 4000), (100, 3000), (1, 1)):  # whose splits are by both sides
+        q, k = empty(1, 1, 16, 128), empty(1, 100000, 2, 128)
+        yield plain(q=q, k=k, v=k, window=(left, right))
+    for total in (250, 251, 64 * 9, 64 * 9 + 1):  # rows of narrow tiles
+        q, k = empty(total, 4, 128), empty(9, 700, 2, 128)
+        yield plain(q=q, k=k, v=k, cu_seqlens_q=empty(10, dtype=torch.int32), max_seqlen_q=total)
+
+
+def test_the_planner_is_right_at_the_limits_of_the_rules(driver: Driver, hopper: None) -> None:
+    planner = planner_of(driver)
+    balanced = set()
+    for number, drawn in enumerate(edges()):
+        planned, wanted = ask(planner, drawn), by_python(drawn)
+        assert planned is not None, number
+        assert planned.splits == (-1 if wanted.call.balance else wanted.call.splits), (number, wanted.call)
+        assert launched(driver, planned, drawn) == wanted.launches, (number, wanted.call)
+        balanced.add(wanted.call.balance is not None)
+    assert balanced == {True, False}
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_planner_launches_what_python_launches(part: int, driver: Driver, hopper: None) -> None:
     from fmha.harness.attention import sized

@@ -144,9 +144,9 @@ def test_hosts_and_schedules_are_lines_of_their_own_and_changed_trees_are_none(t
     assert {value for item in found.series if item.figure == "registers" for value in item.values} == {128.0}
 
 
-def timed(run: RunRecord, uuid: str, seconds: float, bits: str = "") -> RunRecord:
+def timed(run: RunRecord, uuid: str, seconds: float, bits: str = "", copies: float | None = None) -> RunRecord:
     timing = Timing(
-        seconds=[seconds], clock_mhz=[], bytes_moved=None, operations=None, bytes_per_second=None,
+        seconds=[seconds], clock_mhz=[], bytes_moved=None, operations=None, bytes_per_second=copies,
         operations_per_second=None, beside=None, beside_seconds=[], beside_clock_mhz=[],
     )  # fmt: skip
     items = []
@@ -176,6 +176,33 @@ def test_gpus_that_never_timed_the_same_thing_together_are_compared_by_others(tm
     found = gpus(facts(tmp_path)[0])
     assert [item.slower for item in found] == pytest.approx([0, 0, 0, 0.05, 0], abs=1e-3)
     assert [item.odd for item in found] == [False, False, False, True, False]
+
+
+def test_a_kernel_is_followed_from_box_to_box_by_what_each_copies_meanwhile(tmp_path: Path) -> None:
+    """Each commit on another box, 10% apart from the last; from the seventh commit on the kernel takes 4% longer."""
+
+    def make(place: int) -> list[RunRecord]:
+        box, slower = 1.1 if place % 2 else 1.0, 1.04 if place >= 6 else 1.0
+        return [timed(record(host="h200"), f"GPU-{place}", 1e-5 * box * slower, copies=4e12 / box)]
+
+    found = walked(tmp_path, make)
+    (line,) = {item.line for item in found.series if item.figure == "box_copies_meanwhile"}
+    assert line == "NVIDIA H200, any box"
+    assert line in found.lines
+    steps = [item for item in found.series if item.figure == "box_copies_meanwhile" and item.steps]
+    assert steps
+    assert all(item.at[step.at] == 6 for item in steps for step in item.steps)
+    assert not any(item.steps for item in found.series if item.figure == "time")
+
+
+def test_the_box_that_copies_less_than_the_others_is_named(tmp_path: Path) -> None:
+    for number, copies in enumerate([4e12, 4.01e12, 3.99e12, 3.6e12, 4e12]):
+        run = timed(record(sha=f"{number:040x}", host="h200", minutes=number), f"GPU-{number}", 1e-5, copies=copies)
+        archive.write(run, tmp_path)
+    found = gpus(facts(tmp_path)[0])
+    assert [item.odd for item in found] == [False, False, False, True, False]
+    assert found[3].copies == pytest.approx(-0.1, abs=1e-3)
+    assert {item.slower for item in found} == {None}
 
 
 def test_three_gpus_have_no_odd_one_out(tmp_path: Path) -> None:
