@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
 from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
-from fmha.harness.see.lengths import Given, lengths_of, numbers, seen_by, work_of
+from fmha.harness.see.lengths import Given, lengths_of, numbers, pieces_of, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
@@ -90,13 +92,17 @@ def model(
         sampled=call.balance is None,
     )
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
-    # Without `drawn` each row tile has a CTA of its own: of CTAs that draw, the few that run would draw the whole grid.
-    addresses.pop("drawn", None)
-    if of is not None:
+    lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
+    if walkers_of(variant, call):
+        if "drawn" not in addresses:
+            addresses["drawn"] = device.alloc(4, "drawn")
+            device.upload(addresses["drawn"], np.zeros(1, np.uint32))
+        device.counter = addresses["drawn"]
+    elif of is not None:
         device.work = work_of(variant, call, of)
     launch_attention(device, device.load(artifact), variant, call, addresses)
-    device.timings[0][1].drawn = walkers_of(variant, call) > 0
-    lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
+    if device.counter:
+        device.timings[0][1].pieces = pieces_of(variant, call, lengths)
     rows, keys = (sum(each) for each in zip(*lengths, strict=True))
     seen = sum(seen_by(call, *each) for each in lengths)
     moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))
