@@ -2,10 +2,10 @@
 
 A grid is a wave and its tail. The clusters that were recorded are replayed, each with as many copies as an SM holds at
 once. Those between two of them along x are taken to last as long as lies between, and those of one x to last alike.
-Then they are dealt out in the order of the grid, each to the SM that is free first. So what a tail costs is known, and
-a grid of thousands costs as much as a handful. The first on an SM finds the instruction cache cold, the others do not.
-Where CTAs draw what to do from a counter, a few of them do all that they would draw in turns, and the others last as
-long as these in the mean; what the last one has beyond that follows from the pieces.
+Then they are dealt out in the order of the grid, each to the SM that is free first; where CTAs draw what to do, the
+longest first. So what a tail costs is known, and a grid of thousands costs as much as a handful. The first on an SM
+finds the instruction cache cold, the others do not. CTAs may also be recorded with all that they draw from a counter:
+then the others last as long as these in the mean, and what the last one has beyond that follows from the pieces.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ class Timing:
         columns = max((c["tensor_columns"] for c in clusters), default=0)
         self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
-        self.pieces: Sequence[float] = ()  # what CTAs draw, as many as the GPU holds: how long each is, in any unit
+        self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
+        self.pieces: Sequence[float] = ()  # what CTAs draw that are replayed with all that they draw: how long each is
         self.sources = sources  # by pc
         self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
         self._recorder = recorder
@@ -285,10 +286,10 @@ class Timing:
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
-            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.claims else {})
+            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn or self.claims else {})
             later = self._lasting(self._replays({**(times or {}), **known}, share))
         clusters = list(zip(first, later, strict=True))
-        for cold, warm in clusters:
+        for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
         cycles = max(ends) if not self.pieces else sum(first) / len(first) * uneven(self.pieces, len(ends))
         own = sum(r.cycles for r in replayed.values())

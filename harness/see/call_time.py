@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
@@ -93,16 +91,18 @@ def model(
     )
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
     lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
-    if walkers_of(variant, call):
-        if "drawn" not in addresses:
-            addresses["drawn"] = device.alloc(4, "drawn")
-            device.upload(addresses["drawn"], np.zeros(1, np.uint32))
+    draws = walkers_of(variant, call) > 0
+    if draws and call.total_q is not None:  # which row tiles there are each CTA finds out, and that once
         device.counter = addresses["drawn"]
-    elif of is not None:
-        device.work = work_of(variant, call, of)
+    else:  # each row tile has a CTA of its own
+        addresses.pop("drawn", None)
+        if of is not None:
+            device.work = work_of(variant, call, of)
     launch_attention(device, device.load(artifact), variant, call, addresses)
     if device.counter:
         device.timings[0][1].pieces = pieces_of(variant, call, lengths)
+    else:
+        device.timings[0][1].drawn = draws
     rows, keys = (sum(each) for each in zip(*lengths, strict=True))
     seen = sum(seen_by(call, *each) for each in lengths)
     moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))

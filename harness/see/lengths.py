@@ -91,7 +91,7 @@ def seen_by(call: Call, queries: int, keys: int) -> float:
 
 def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
     """Tiles of keys of each CTA of the forward kernel, in the order of the grid; empty where all of one x have as much,
-    as they have with balanced splits. Not of CTAs that draw row tiles."""
+    as they have with balanced splits."""
     pairs = lengths_of(given)
     if call.balance or len(set(pairs)) == 1:
         return []

@@ -254,8 +254,9 @@ def test_where_few_run_ctas_draw_what_they_would_if_all_drew_in_turns(counted: b
     device.launch(kernel(DRAWS, registers), "k", 4, 1, [out.address])
     drawn = device.read(out.address, 128).view(np.uint32).reshape(4, 8)
     left = int(device.read(out.address + 4096, 4).view(np.uint32)[0])
-    if counted:  # each of the four, for the last of which there is a count of 12 and more
-        assert [list(row[:4]) for row in drawn] == [[c, c + 4, c + 8, c + 12] for c in range(4)]
+    if counted:  # a number of each turn, no two the same, and not of one place in all turns
+        assert [sorted(drawn[:, turn]) for turn in range(3)] == [[4 * turn + c for c in range(4)] for turn in range(3)]
+        assert len({int(n) % 4 for n in drawn[0, :3]}) > 1
         assert left == 0
     else:
         assert sorted(int(n) for n in drawn[0]) == [0, 1, 2, 3, 4, 5, 6, 7]

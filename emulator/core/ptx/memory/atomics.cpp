@@ -316,10 +316,13 @@ void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
         {w.pc(), pc, other}, Severity::warning);
 }
 
-// A count that CTAs draw from, in a launch of which only some run: what the CTA would find if all drew in turns.
+// A count that CTAs draw from, in a launch of which only some run: what the CTA would find if all drew in turns, after
+// each its own number. Each turn has another order, or CTAs would get the same part of everything that recurs.
 void draw_in_turn(Warp& w, const Inst& i, u32 lane, u32 bytes) {
+    constexpr double kApart = 0.618;  // of the CTAs: between one turn's first and the next one's
     const auto& grid = machine_of(w).launch->grid;
-    const u64 found = u64{w.cta->draws++} * grid[0] * grid[1] * grid[2] + w.cta->linear;
+    const u64 ctas = u64{grid[0]} * grid[1] * grid[2], turn = w.cta->draws++;
+    const u64 found = turn * ctas + (w.cta->linear + (turn + 1) * static_cast<u64>(kApart * double(ctas))) % ctas;
     if (i.n_dst && w.ops(i)[0] >= 0) std::memcpy(w.reg<u8>(w.ops(i)[0]) + lane * bytes, &found, bytes);
 }
 
