@@ -58,6 +58,7 @@ class Machine:
     recorded: list[int]  # clusters by ordinal
     glimpsed: list[int]
     only_recorded: bool
+    counter: int  # an address that CTAs draw from, in turns where only some of them run
     recorder: Recorder | None
     seed: int
     checks: bool

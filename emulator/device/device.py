@@ -112,6 +112,7 @@ class Device(Memory):
         self._dynamic_shared: dict[tuple[Module, str], int] = {}  # that launches from the device may have
         self._workspace: Buffer | None = None  # of cooperative launches
         self.work: Sequence[float] = ()  # with timing: what each cluster of a launch of so many has to do, in any unit
+        self.counter = 0  # sampled: the address of a count from which CTAs draw, each what it would if all did in turns
         self._reordered = reordered
         self._observers = 0
         self._host_work = 0
@@ -220,7 +221,8 @@ class Device(Memory):
         shape = None
         if self._timed is not None:
             in_memory = sum(b.nbytes for b in self._buffers.values())
-            shape = self._timed.record(info, decoded, ctas, threads, clusters, shared_bytes, self.work, in_memory)
+            launch = (info, decoded, ctas, threads, clusters, shared_bytes)
+            shape = self._timed.record(*launch, self.work, in_memory, self.counter)
         raw = self._machine.run(
             decoded.program,
             ctas,

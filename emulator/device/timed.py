@@ -11,6 +11,8 @@ from fmha.emulator.decode import Decoded
 from fmha.emulator.device.module import Dim3, Entry
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import (
+    DRAWING,
+    SAMPLES,
     Shape,
     Timing,
     at_once,
@@ -41,11 +43,12 @@ class Timed:
         shared_bytes: int,
         work: Sequence[float],
         in_memory: int,
+        counter: int,
     ) -> Shape:
         """Asks the machine for recordings of some clusters of the launch to come. `work` is what each cluster has to
-        do, of a launch of so many; `in_memory` the bytes of all buffers."""
+        do, of a launch of so many; `in_memory` the bytes of all buffers; `counter` an address from which CTAs draw."""
         along_x, size = grid[0] // cluster[0], math.prod(cluster)
-        samples = tuple(x * cluster[0] for x in sampled(along_x))
+        samples = tuple(x * cluster[0] for x in sampled(along_x, DRAWING if counter else SAMPLES))
         firsts: tuple[int, ...] = ()
         if len(work) * size == math.prod(grid):
             firsts = first_ctas(grid, cluster)
@@ -53,6 +56,7 @@ class Timed:
         second = behind_first(grid, cluster)
         self._machine.recorded = sorted({*samples, *(() if second is None else (second,))})
         self._machine.only_recorded = self._only
+        self._machine.counter = counter
         by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes)
         by_memory //= self._machine.multiprocessors
         resident = resident_ctas(

@@ -17,8 +17,15 @@ NAMES: Final = ("h200", "h100", "b200", "gb200", "gb300")
 @dataclass(frozen=True, slots=True)
 class Constant:
     value: float
-    within: str  # how far it may be off
+    within: str  # how far it may be off: "5%" of the value, or in its own unit, as in "0.2 us"
     source: str
+
+    @property
+    def room(self) -> float:
+        """How far it may be off, in its own unit."""
+        if self.within.endswith("%"):
+            return abs(self.value) * float(self.within.rstrip("%")) / 100
+        return float(self.within.split()[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ A grid is a wave and its tail. The clusters that were recorded are replayed, eac
 once. Those between two of them along x are taken to last as long as lies between, and those of one x to last alike.
 Then they are dealt out in the order of the grid, each to the SM that is free first; where CTAs draw what to do, the
 longest first. So what a tail costs is known, and a grid of thousands costs as much as a handful. The first on an SM
-finds the instruction cache cold, the others do not.
+finds the instruction cache cold, the others do not. CTAs may also be recorded with all that they draw from a counter:
+then the others last as long as these in the mean, and what the last one has beyond that follows from the pieces.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fmha.emulator.timing.architecture import Architecture
 from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, readers_at_once, turns_of
 
 SAMPLES: Final = 5  # along x
+DRAWING: Final = 3  # of CTAs that draw all that they do, one piece after the other: they differ little
 TENSOR_COLUMNS: Final = 512  # of an SM's tensor memory
 _MOST_REGISTERS: Final = 255  # of a thread
 
@@ -138,6 +140,7 @@ class Timing:
         self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
         self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
+        self.pieces: Sequence[float] = ()  # what CTAs draw that are replayed with all that they draw: how long each is
         self.sources = sources  # by pc
         self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
         self._recorder = recorder
@@ -288,7 +291,7 @@ class Timing:
         clusters = list(zip(first, later, strict=True))
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
-        cycles = max(ends)
+        cycles = max(ends) if not self.pieces else sum(first) / len(first) * uneven(self.pieces, len(ends))
         own = sum(r.cycles for r in replayed.values())
         servers = next(iter(replayed.values())).busy
         busy = {name: sum(r.busy[name] for r in replayed.values()) / own for name in servers}
@@ -308,9 +311,18 @@ class Timing:
         )
 
 
-def sampled(along_x: int) -> tuple[int, ...]:
+def uneven(pieces: Sequence[float], ctas: int) -> float:
+    """How much longer the last of so many CTAs is at work than the mean, where each draws as soon as it is free and the
+    longest pieces come first."""
+    ends = [0.0] * ctas
+    for piece in sorted(pieces, reverse=True):
+        heapq.heapreplace(ends, ends[0] + piece)
+    return max(ends) * ctas / sum(ends)
+
+
+def sampled(along_x: int, most: int = SAMPLES) -> tuple[int, ...]:
     """The clusters along x that are recorded."""
-    n = min(SAMPLES, along_x)
+    n = min(most, along_x)
     return tuple(sorted({round(k * (along_x - 1) / max(1, n - 1)) for k in range(n)}))
 
 

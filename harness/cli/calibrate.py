@@ -19,8 +19,9 @@ from fmha.harness.stages.preflight import project_of
 
 if TYPE_CHECKING:
     from fmha.emulator.timing.architecture import Architecture
-    from fmha.harness.see.calibration import Compared, Measured, Probes
+    from fmha.harness.see.evaluated import Compared, Measured
     from fmha.harness.see.own_rows import Timed
+    from fmha.harness.see.probed import Probes
 
 HELP = """Measure the timing model's constants on the GPU of this machine, time calls of our kernels there, and say how
 far the model was off. The file that it writes has the constants that the model should have there.
@@ -46,7 +47,7 @@ def command(
 
 
 def _run(name: str, output: Path, printed: Path | None, calls: bool, json: bool) -> ExitCode:
-    from fmha.harness.see import calibration, modelled
+    from fmha.harness.see import calibration, evaluated, modelled, probed
 
     gpu = modelled.known_gpu(name)
     if printed is None:
@@ -54,8 +55,8 @@ def _run(name: str, output: Path, printed: Path | None, calls: bool, json: bool)
         with tempfile.TemporaryDirectory(prefix="fmha-calibrate-") as folder:
             probes = calibration.run(calibration.build(Path(folder), gpu.arch))
     else:
-        device, probes = f"{gpu.gpu}, of {printed.name}", calibration.read(printed.read_text(encoding="utf-8"))
-    measured, beside = calibration.constants(probes, gpu), calibration.compared(probes, gpu)
+        device, probes = f"{gpu.gpu}, of {printed.name}", probed.read(printed.read_text(encoding="utf-8"))
+    measured, beside = evaluated.constants(probes, gpu), evaluated.compared(probes, gpu)
     if not json:
         _print(measured, beside, probes)
     write_file(output, calibration.record(measured, probes, (), gpu, device))
@@ -87,14 +88,14 @@ def _timed(gpu: Architecture, say: bool) -> list[Timed]:
 
 
 def _print(measured: Sequence[Measured], beside: Sequence[Compared], probes: Probes) -> None:
-    from fmha.harness.see.calibration import watts
+    from fmha.harness.see.evaluated import watts
 
-    print(f"{'constant':23}  {'measured':>9}  {'within':>6}  {'modelled':>9}  {'off':>6}")
+    print(f"{'constant':23}  {'measured':>9}  {'within':>9}  {'modelled':>9}  {'within':>7}  {'off':>6}")
     for constant in measured:
-        said = "" if constant.as_said else f"  beyond its {constant.was.within}"
+        said = "" if constant.as_said else "  beyond both"
         off = "" if constant.off is None else f"{constant.off:+6.0%}"
-        value, was = constant.value, constant.was.value
-        print(f"{constant.name:23}  {value:9.4g}  {constant.within:6.1%}  {was:9.4g}  {off:6}{said}")
+        was = f"{constant.was.value:9.4g}  {constant.was.within:>7}"
+        print(f"{constant.name:23}  {constant.value:9.4g}  {constant.uncertainty:9.2g}  {was}  {off:6}{said}")
     print(f"\n{'cycles of a':32}  {'measured':>9}  {'modelled':>9}  {'off':>6}")
     for one in beside:
         print(f"{one.name:32}  {one.measured:9.4g}  {one.modelled:9.4g}  {one.off:+6.0%}")
@@ -109,7 +110,7 @@ def _print_json(
     name: str, device: str, measured: Sequence[Measured], beside: Sequence[Compared], timed: Sequence[Timed]
 ) -> None:
     told = [
-        {"name": c.name, "value": c.value, "within": c.within, "modelled": c.was.value, "as_said": c.as_said}
+        {"name": c.name, "value": c.value, "within": c.uncertainty, "modelled": c.was.value, "as_said": c.as_said}
         for c in measured
     ]
     cycles = [{"name": one.name, "measured": one.measured, "modelled": one.modelled} for one in beside]

@@ -13,7 +13,7 @@ from fmha.emulator.timing.launch import Modelled, Timing
 from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
-from fmha.harness.see.lengths import Given, lengths_of, numbers, seen_by, work_of
+from fmha.harness.see.lengths import Given, lengths_of, numbers, pieces_of, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
@@ -90,13 +90,19 @@ def model(
         sampled=call.balance is None,
     )
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
-    # Without `drawn` each row tile has a CTA of its own: of CTAs that draw, the few that run would draw the whole grid.
-    addresses.pop("drawn", None)
-    if of is not None:
-        device.work = work_of(variant, call, of)
-    launch_attention(device, device.load(artifact), variant, call, addresses)
-    device.timings[0][1].drawn = walkers_of(variant, call) > 0
     lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
+    draws = walkers_of(variant, call) > 0
+    if draws and call.total_q is not None:  # which row tiles there are each CTA finds out, and that once
+        device.counter = addresses["drawn"]
+    else:  # each row tile has a CTA of its own
+        addresses.pop("drawn", None)
+        if of is not None:
+            device.work = work_of(variant, call, of)
+    launch_attention(device, device.load(artifact), variant, call, addresses)
+    if device.counter:
+        device.timings[0][1].pieces = pieces_of(variant, call, lengths)
+    else:
+        device.timings[0][1].drawn = draws
     rows, keys = (sum(each) for each in zip(*lengths, strict=True))
     seen = sum(seen_by(call, *each) for each in lengths)
     moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))

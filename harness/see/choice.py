@@ -22,7 +22,6 @@ from fmha.harness.worker.launch.run_attention import call_of
 # What a call may have that changes its time and that nothing here draws: refused, never left out of the time.
 _NOT_MODELLED: Final[Mapping[str, Callable[[Configuration], bool]]] = {
     "lists of sparse keys": lambda item: item.topk > 0,
-    "packed queries": lambda item: item.packed in ("q", "both"),  # 2.5 to 3.3 times too slow against an H200
     "query offsets": lambda item: item.query_offsets != "aligned",
     "tensors with entries before the call's": lambda item: item.before > 0,
 }

@@ -3,7 +3,7 @@ what each CTA has to do of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,8 +14,8 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
+from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
-from fmha.harness.kernel_side.variants import knows_lengths
 from fmha.harness.worker.launch.scatter import key_lengths, query_lengths, scattered
 
 _PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
@@ -95,7 +95,28 @@ def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
     pairs = lengths_of(given)
     if call.balance or len(set(pairs)) == 1:
         return []
-    row_tiles, splits, _ = forward_grid(variant, call, draws=False)
+    splits, of_planes = forward_grid(variant, call, draws=False)[1], _of_row_tiles(variant, call, pairs)
+    # On sm_90a the last row tile comes first, but for the kernels that launch as clusters.
+    order = -1 if variant.arch == ARCH and "FMHA_KIND" in dict(variant.defines) else 1
+    return [
+        float(count * (y + 1) // splits - count * y // splits)
+        for tiles in of_planes
+        for y in range(splits)
+        for count in tiles[::order]
+    ]
+
+
+def pieces_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """How long each row tile is that CTAs draw: its tiles of keys, and as much as one of these to begin and to end. Of
+    packed queries those behind an entry's last one are not drawn."""
+    of_planes = _of_row_tiles(variant, call, pairs)
+    packed = call.total_q is not None
+    return [1.0 + count for tiles in of_planes for count in tiles if count or not packed]
+
+
+def _of_row_tiles(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Tiles of keys of each row tile, by the plane."""
+    row_tiles = forward_grid(variant, call, draws=False)[0]
     rows, heads = tile_rows(variant, call), call.planes.heads
     of_planes = []
     for queries, keys in pairs:
@@ -104,15 +125,7 @@ def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
             first, last = x * rows // heads, min(-(-(x + 1) * rows // heads), queries) - 1
             tiles.append(_tiles(call, variant.shape.keys, queries, keys, first, last) if last >= first else 0)
         of_planes += [tiles] * call.kv_heads
-    if knows_lengths(variant):  # which row tile a CTA has is the kernel's to say: the longest come first
-        every = sorted((count for tiles in of_planes for count in tiles), reverse=True)
-        return [float(count) for count in every]
-    return [
-        float(tiles[x] * (y + 1) // splits - tiles[x] * y // splits)
-        for tiles in of_planes
-        for y in range(splits)
-        for x in range(row_tiles)
-    ]
+    return of_planes
 
 
 def _tiles(call: Call, tile: int, queries: int, keys: int, first: int, last: int) -> int:

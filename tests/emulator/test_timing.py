@@ -11,7 +11,7 @@ import pytest
 from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
-from fmha.emulator.timing.launch import sampled
+from fmha.emulator.timing.launch import sampled, uneven
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
@@ -225,6 +225,47 @@ def test_work_that_is_claimed_from_clusters_that_have_not_started_is_modelled():
     one, two = (claiming(100, n).timing.modelled() for n in (gpu.multiprocessors, 2 * gpu.multiprocessors))
     work = 100 * gpu.values["mufu_latency"]
     assert work < two.cycles - one.cycles < one.cycles - gpu.values["cta_start"] + work / 10
+
+
+DRAWS = """
+    mov.u32 %r0, %ctaid.x;
+    shl.b32 %r1, %r0, 5;
+    cvt.u64.u32 %rd3, %r1;
+    ld.param.u64 %rd0, [out];
+    add.u64 %rd1, %rd0, 4096;
+    add.u64 %rd0, %rd0, %rd3;
+again:
+    atom.global.inc.u32 %r2, [%rd1], 11;
+    st.global.u32 [%rd0], %r2;
+    add.u64 %rd0, %rd0, 4;
+    setp.lt.u32 %p0, %r2, 12;
+    add.u32 %r3, %r3, 1;
+    setp.lt.and.u32 %p0, %r3, 8, %p0;
+    @%p0 bra again;
+"""
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_where_few_run_ctas_draw_what_they_would_if_all_drew_in_turns(counted: bool) -> None:
+    registers = ".reg .u32 %r<4>; .reg .u64 %rd<4>; .reg .pred %p0;"
+    device = emulator.Device(timing="h200", sampled=counted)
+    out = device.alloc(8192, "out", zeroed=True)
+    device.counter = out.address + 4096
+    device.launch(kernel(DRAWS, registers), "k", 4, 1, [out.address])
+    drawn = device.read(out.address, 128).view(np.uint32).reshape(4, 8)
+    left = int(device.read(out.address + 4096, 4).view(np.uint32)[0])
+    if counted:  # a number of each turn, no two the same, and not of one place in all turns
+        assert [sorted(drawn[:, turn]) for turn in range(3)] == [[4 * turn + c for c in range(4)] for turn in range(3)]
+        assert len({int(n) % 4 for n in drawn[0, :3]}) > 1
+        assert left == 0
+    else:
+        assert sorted(int(n) for n in drawn[0]) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_last_cta_that_draws_is_at_work_longer_than_the_mean() -> None:
+    assert uneven([3.0] * 8, 4) == pytest.approx(1)
+    assert uneven([3.0] * 9, 4) == pytest.approx(9 / (27 / 4))
+    assert uneven([1.0, 5.0, 1.0, 1.0, 2.0], 2) == pytest.approx(1)
 
 
 def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():

@@ -14,12 +14,12 @@ from fmha.emulator.timing.launch import Shape, first_ctas, sampled_by
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import Configuration, parse_id
-from fmha.harness.kernel_side.launch import Call, walkers_of
+from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows, walkers_of
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, model
 from fmha.harness.see.choice import chosen
-from fmha.harness.see.lengths import given, seen_by, work_of
+from fmha.harness.see.lengths import given, lengths_of, pieces_of, seen_by, work_of
 from fmha.harness.see.timelines import drawn
 from fmha.harness.worker.compilers.build import build_variants
 from tests.forked import fmha
@@ -171,7 +171,6 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
     [
         ("hd64_t4_sk128_top8_of64", "lists of sparse keys"),
         ("hd64_t8_sk128_causal_offsets-zero", "query offsets"),
-        ("hd64_t64_sk256_b6_lens-ragged_qlens-ragged_out-bf16_packed-both", "packed queries"),
         ("hd64_t1_sk128_before3", "tensors with entries before the call's"),
     ],
 )
@@ -195,6 +194,27 @@ def test_what_each_cta_has_to_do_is_its_part_of_the_keys_of_its_entry() -> None:
     alike = chosen(RAGGED, architecture("h200"), keys=np.full(8, 512, np.int32))
     assert alike.of is not None
     assert work_of(alike.variant, alike.call, alike.of) == []
+
+
+def test_the_last_row_tile_of_an_entry_comes_first_on_hopper_where_none_is_drawn() -> None:
+    one = chosen(parse_id("hd64_t512_sk512_b2_causal_lens-ragged_out-bf16"), architecture("h200"), keys=LENGTHS[:2])
+    assert one.of is not None
+    work = work_of(one.variant, one.call, one.of)
+    row_tiles = forward_grid(one.variant, one.call, draws=False)[0]
+    chunks = [work[n : n + row_tiles] for n in range(0, len(work), row_tiles)]
+    assert all(chunk == sorted(chunk, reverse=True) for chunk in chunks)
+    assert chunks[0][0] > chunks[0][-1]
+
+
+def test_row_tiles_that_are_drawn_are_those_of_queries_that_there_are() -> None:
+    packed = parse_id("hd64_t512_sk512_b8_h8_kvh8_lens-ragged_qlens-ragged_out-bf16_packed-both")
+    one = chosen(packed, architecture("h200"))
+    assert one.of is not None
+    pairs = lengths_of(one.of)
+    rows = tile_rows(one.variant, one.call)
+    pieces = pieces_of(one.variant, one.call, pairs)
+    assert len(pieces) == sum(8 * -(-queries // rows) for queries, keys in pairs if keys)
+    assert max(pieces) == 1 + -(-512 // one.variant.shape.keys)
 
 
 def test_keys_that_queries_see_are_counted_under_a_mask() -> None:
@@ -242,6 +262,7 @@ def test_a_call_with_short_entries_takes_less_time_and_reads_less(repository: Pa
         "hd64_t1_sk2048_b4_out-bf16_page16",
         "hd64_t1_sk2048_b4_h4_kvh2_lens-ragged_out-bf16_splits8_merge-balanced",
         "hd64_t64_sk256_b2_h4_kvh2_out-bf16_layout-fused",
+        "hd64_t512_sk512_b12_h8_kvh8_lens-ragged_qlens-ragged_out-bf16_packed-both",
     ],
 )
 def test_what_lies_elsewhere_or_is_divided_otherwise_has_a_time(repository: Path, name: str) -> None:
@@ -268,7 +289,7 @@ def test_how_far_the_model_may_be_off_is_told_of_every_gpu() -> None:
 def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(
     repository: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a persistent grid five CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
+    """Of a persistent grid a few CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
     monkeypatch.setattr(
         modelled, "build_variants", lambda root, variants, _, *how: build_variants(root, variants, build_cache, *how)
     )

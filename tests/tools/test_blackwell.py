@@ -8,7 +8,7 @@ import pytest
 
 from fmha.emulator.timing.architecture import NAMES, architecture
 from tools import flash4, published
-from tools.blackwell.rows import HALVES, Row, Source, Told, in_order, rows, table
+from tools.blackwell.rows import HALVES, Ordered, Row, Source, Told, in_order, noise, rows, table
 
 SOURCE = Source("a", "a page", "b200", "unknown", "replays of a graph", 0.0)
 OTHER = Source("b", "another page", "gb200", "unknown", "once", 5.0)
@@ -54,15 +54,23 @@ def test_a_rate_has_the_time_that_its_source_counts_beside_the_kernel() -> None:
 
 def test_pairs_are_of_one_source_and_apart() -> None:
     told = [Told(row(100, 110), 90, "memory"), Told(row(105, 120), 80, "memory"), Told(row(130, 130), 85, "memory")]
-    assert in_order(told) == (1, 2)  # the first two overlap
-    assert in_order([told[0], Told(row(200, 200, OTHER), 300, "memory")]) == (0, 0)
+    assert in_order(told) == Ordered(1, 2, 1)  # the first two overlap
+    assert in_order([told[0], Told(row(200, 200, OTHER), 300, "memory")]) == Ordered(0, 0, 0)
+
+
+def test_rows_no_farther_apart_than_one_that_was_published_twice_are_a_tie() -> None:
+    gluon = next(r.source for r in rows() if r.source.name == "gluon")
+    assert noise("gluon") == pytest.approx(1179.94 / 1096.34 - 1)
+    assert noise("learn-cuda") == 0
+    for high, found in ((107, Ordered(0, 0, 1)), (108, Ordered(0, 1, 0))):
+        assert in_order([Told(row(100, 100, gluon), 2, "tma"), Told(row(high, high, gluon), 1, "tma")]) == found
 
 
 def test_the_table_counts_what_the_model_could_not_follow() -> None:
     told = [Told(row(100, 100), 110, "memory", 3), Told(row(100, 100, half="predict"), 1, "memory")]
     said = table("fit", told)
     assert "| a | x | b200 | 100 | 110 | +10% | memory; 3 waits not followed |" in said
-    assert said.endswith("fit: 1 rows, mean error 10.0%, worst 10%; 0 of 0 pairs in order")
+    assert said.endswith("fit: 1 rows, mean error 10.0%, worst 10%; 0 of 0 pairs in order, 0 ties")
 
 
 def test_a_gb200_and_a_gb300_are_a_b200_but_for_what_is_said_of_them() -> None:
@@ -78,7 +86,8 @@ def test_every_constant_has_a_source_and_an_uncertainty(name: str) -> None:
     own = [getattr(gpu, n) for n in ("clock_mhz", "power_clock_mhz", "launch_us", "combine_us", "l2_capacity")]
     for constant in (*gpu.times.values(), *own, gpu.l2_partitions, gpu.l2_sharing, gpu.l2_sharing_first):
         assert constant.source
-        assert constant.within.endswith("%")
+        assert constant.within.endswith(("%", " us"))
+        assert constant.room >= 0
 
 
 def test_launches_are_counted_alike_on_every_gpu() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Told:
         return self.row.off(self.rate)
 
 
+@functools.cache
 def rows() -> tuple[Row, ...]:
     document = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text(encoding="utf-8"))
     sources = {name: Source(name, **said) for name, said in document["sources"].items()}
@@ -74,18 +76,40 @@ def _row(sources: Mapping[str, Source], said: dict[str, Any]) -> Row:
     return Row(sources[source], half, name, (min(values), max(values)), said)
 
 
-def in_order(told: Sequence[Told]) -> tuple[int, int]:
-    """Of the pairs of one source whose published intervals are apart: how many are modelled in their order, and how
-    many there are. Of products, those are pairs of one size; of attention, of any."""
-    right = pairs = 0
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Of pairs of one source: how many are modelled in their order, of how many; and ties, which are neither."""
+
+    right: int
+    pairs: int
+    ties: int
+
+    def __str__(self) -> str:
+        return f"{self.right} of {self.pairs} pairs in order, {self.ties} ties"
+
+
+def noise(source: str) -> float:
+    """How far two values that a source has published of one row are apart, at most, as a part of the lower: 0 where it
+    has published each row once."""
+    published = (row.published for row in rows() if row.source.name == source)
+    return max((high / low - 1 for low, high in published), default=0.0)
+
+
+def in_order(told: Sequence[Told]) -> Ordered:
+    """Of products, pairs of one size; of attention, of any. Two rows whose published values are no farther apart than
+    two that the same source has published of one row are a tie: measured again they may be in the other order."""
+    right = pairs = ties = 0
     for a, b in combinations(told, 2):
-        if a.row.source is not b.row.source or a.row.how.get("size") != b.row.how.get("size"):
+        source = a.row.source.name
+        if source != b.row.source.name or a.row.how.get("size") != b.row.how.get("size"):
             continue
         low, high = sorted((a, b), key=lambda t: t.row.published)
-        if low.row.published[1] < high.row.published[0]:
+        if high.row.published[0] / low.row.published[1] - 1 <= noise(source):
+            ties += 1
+        else:
             pairs += 1
             right += low.rate < high.rate
-    return right, pairs
+    return Ordered(right, pairs, ties)
 
 
 def table(half: str, told: Iterable[Told]) -> str:
@@ -99,11 +123,7 @@ def table(half: str, told: Iterable[Told]) -> str:
         bound = f"{t.bound}; {t.forced} waits not followed" if t.forced else t.bound
         lines.append("| " + " | ".join((*words, bound)) + " |")
     errors = [abs(t.error) for t in told]
-    right, pairs = in_order(told)
     if errors:
         mean, worst = sum(errors) / len(errors), max(errors)
-        said = (
-            f"{half}: {len(errors)} rows, mean error {mean:.1%}, worst {worst:.0%}; {right} of {pairs} pairs in order"
-        )
-        lines += ["", said]
+        lines += ["", f"{half}: {len(errors)} rows, mean error {mean:.1%}, worst {worst:.0%}; {in_order(told)}"]
     return "\n".join(lines)

@@ -89,6 +89,7 @@ struct Machine {
     std::vector<u64> recorded;   // clusters of a launch, by their ordinals, that leave a recording for the timing model
     std::vector<u64> glimpsed;   // clusters of which the recorder notes what they read first, of each allocation
     bool only_recorded = false;  // the others are left out, and those that are glimpsed end once that is known
+    u64 counter = 0;             // from which CTAs draw: while others are left out each gets what it would in turns
     std::shared_ptr<Recorder> recorder;  // of the launch in progress or the last one; null where nothing is recorded
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;

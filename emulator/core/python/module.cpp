@@ -506,6 +506,7 @@ NB_MODULE(_core, module) {
         .def_rw("recorded", &Machine::recorded)
         .def_rw("glimpsed", &Machine::glimpsed)
         .def_rw("only_recorded", &Machine::only_recorded)
+        .def_rw("counter", &Machine::counter)
         .def_ro("recorder", &Machine::recorder)
         .def_rw("seed", &Machine::seed)
         .def_prop_rw(

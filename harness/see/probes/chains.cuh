@@ -70,6 +70,29 @@ __global__ void chase(unsigned long long* word, bool shared, long long* cycles) 
     *cycles = end - begin;
 }
 
+// Words that each hold the address of the next, which is `apart` bytes on.
+__global__ void thread_words(char* words, size_t apart) {
+    for (int n = threadIdx.x; n <= kLinks; n += blockDim.x)
+        *reinterpret_cast<char**>(words + n * apart) = words + (n + 1) * apart;
+}
+
+// Loads of such words, none of which L2 has.
+__global__ void chase_far(char* words, size_t apart, long long* cycles) {
+    unsigned long long at = reinterpret_cast<unsigned long long>(words);
+    const long long begin = clock64();
+#pragma unroll 64
+    for (int n = 0; n < kLinks; ++n) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(at)::"memory");
+    const long long end = clock64();
+    if (at != reinterpret_cast<unsigned long long>(words + kLinks * apart)) __trap();
+    *cycles = end - begin;
+}
+
+// Two readings of the clock with nothing between.
+__global__ void nothing(long long* cycles) {
+    const long long begin = clock64();
+    *cycles = clock64() - begin;
+}
+
 // The same in the shared memory of the other CTA of a pair.
 __global__ void __cluster_dims__(2, 1, 1) chase_remote(long long* cycles) {
     __shared__ unsigned own;
@@ -112,6 +135,7 @@ __global__ void arrivals(long long* cycles) {
 
 inline void chains(Probes& p) {
     float* out = reinterpret_cast<float*>(p.data);
+    p.tell("nothing", 1, 1, [&](int) { nothing<<<1, 1>>>(p.cycles); });
     p.tell("ex2_chain", kLinks, 1, [&](int) { links<Ex2, 1><<<1, 32>>>(out, p.cycles); });
     p.tell("ex2_apart", 8 * kLinks, 1, [&](int) { links<Ex2, 8><<<1, 32>>>(out, p.cycles); });
     p.tell("fma_chain", kLinks, 1, [&](int) { links<Fma, 1><<<1, 32>>>(out, p.cycles); });
@@ -127,6 +151,14 @@ inline void chains(Probes& p) {
     unsigned long long* word = reinterpret_cast<unsigned long long*>(p.data);
     p.tell("shared_chain", kLinks, 1, [&](int) { chase<<<1, 1>>>(word, true, p.cycles); });
     p.tell("global_chain", kLinks, 1, [&](int) { chase<<<1, 1>>>(word, false, p.cycles); });
+    // Far enough apart for rows of memory of their own, and few pages; what is set to zero then takes their place in
+    // L2.
+    const size_t half = p.bytes / 2, apart = std::min<size_t>(16384, half / (kLinks + 2) & ~size_t(7));
+    p.tell("memory_chain", kLinks, 1, [&](int) {
+        thread_words<<<1, 128>>>(p.data, apart);
+        need(cudaMemset(p.data + half, 0, half), "memory_chain");
+        chase_far<<<1, 1>>>(p.data, apart, p.cycles);
+    });
     p.tell("remote_chain", kLinks, 2, [&](int) { chase_remote<<<2, 1>>>(p.cycles); });
     p.tell("meetings", kLinks, 1, [&](int) { meetings<<<1, 128>>>(p.cycles); });
     p.tell("arrivals", kLinks, 1, [&](int) { arrivals<<<1, 1>>>(p.cycles); });

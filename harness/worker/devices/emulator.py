@@ -92,6 +92,15 @@ class EmulatorDevice:
     def work(self, of_each: Sequence[float]) -> None:
         self._device.work = of_each
 
+    @property
+    def counter(self) -> int:
+        """With `timing`: an address from which the CTAs of launches draw their work; 0 where they do not."""
+        return self._device.counter
+
+    @counter.setter
+    def counter(self, address: int) -> None:
+        self._device.counter = address
+
     def alloc(self, nbytes: int, name: str) -> int:
         return self._device.alloc(nbytes, name).address
 

@@ -47,6 +47,7 @@ struct Cta {
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
     std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed
+    u32 draws = 0;                                 // from the machine's counter
     u32 reserved = 0;  // bytes at the start of `shared` that belong to the system, and that the program has asked for
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };

@@ -316,6 +316,16 @@ void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
         {w.pc(), pc, other}, Severity::warning);
 }
 
+// A count that CTAs draw from, in a launch of which only some run: what the CTA would find if all drew in turns, after
+// each its own number. Each turn has another order, or CTAs would get the same part of everything that recurs.
+void draw_in_turn(Warp& w, const Inst& i, u32 lane, u32 bytes) {
+    constexpr double kApart = 0.618;  // of the CTAs: between one turn's first and the next one's
+    const auto& grid = machine_of(w).launch->grid;
+    const u64 ctas = u64{grid[0]} * grid[1] * grid[2], turn = w.cta->draws++;
+    const u64 found = turn * ctas + (w.cta->linear + (turn + 1) * static_cast<u64>(kApart * double(ctas))) % ctas;
+    if (i.n_dst && w.ops(i)[0] >= 0) std::memcpy(w.reg<u8>(w.ops(i)[0]) + lane * bytes, &found, bytes);
+}
+
 // atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the
 // value).
 Flow atom(Warp& w, const Inst& i, u32 mask) {
@@ -334,7 +344,9 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     note_poll(w, pointers[std::countr_zero(mask)], a.at[std::countr_zero(mask)], bytes);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        if (bytes == 16)
+        if (machine_of(w).only_recorded && a.at[l] == machine_of(w).counter)
+            draw_in_turn(w, i, l, bytes);
+        else if (bytes == 16)
             update_wide(w, i, w.ops(i) + i.n_dst + 1, l, pointers[l]);
         else
             update_lane(w, i, l, pointers[l], bytes, count, flushes);
