@@ -31,14 +31,17 @@ class AttentionResult:
 
     @property
     def row_max(self) -> torch.Tensor:
+        """Of the scaled scores, natural-log units."""
         return self._of_all("row_max")
 
     @property
     def row_sum(self) -> torch.Tensor:
+        """Of exp(score - row_max)."""
         return self._of_all("row_sum")
 
     @property
     def lse(self) -> torch.Tensor:
+        """row_max + log(row_sum), natural-log units."""
         if self.statistics is None:
             raise AttributeError('lse: is not stored; pass statistics="lse" or "all"')
         return self.statistics[-1]

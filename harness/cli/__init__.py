@@ -78,7 +78,10 @@ def _parse(arguments: Sequence[str], session: CommandSession) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.PASS
     finally:
-        gc.freeze()  # what is loaded stays: looking through it takes a tenth of a second, at the latest when we end
+        # What is loaded stays: looking through it takes a tenth of a second, at the latest when we end. Once a process:
+        # a second time would keep the garbage of the command before, with a device and its memory in it.
+        if not gc.get_freeze_count():
+            gc.freeze()
         gc.enable()
     return ExitCode.PASS
 

@@ -21,6 +21,8 @@ PIXELS = ("channels_per_pixel", "pixels_per_column", "pixel_box_lower_corner", "
 
 
 class Section(BaseModel):
+    """A mapping of launch.yaml: no other keys, no other types."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
@@ -124,6 +126,8 @@ class WaiverSection(Section):
 
 
 class LaunchFile(Section):
+    """launch.yaml: one launch, its memory and parameters, and what its outputs are compared with."""
+
     entry: str | None = None
     grid: Dimensions
     block: Dimensions

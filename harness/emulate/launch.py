@@ -44,6 +44,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
+    """What came of a launch file."""
+
     entry: str
     mma_sums: str
     exploration: emulator.Exploration  # of one schedule, or of several; of a search, the first and those that fail
@@ -53,6 +55,7 @@ class Emulation:
 
     @property
     def passed(self) -> bool:
+        """Neither an error finding nor a difference from what was wanted."""
         return self.exploration.ok and all(c.wrong == 0 for c in self.comparisons)
 
 

@@ -41,6 +41,7 @@ def name_of(record: RunRecord) -> str:
 
 
 def path_of(name: str, results: Path) -> Path:
+    """Where the baseline of this name lies."""
     return results / BASELINES / f"{name}.json"
 
 

@@ -40,6 +40,7 @@ class BaselineVerdict:
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """What could not be compared, and who vouches for the baseline."""
         return (*self.comparison.notes, *self.told)
 
     @property
@@ -49,6 +50,7 @@ class BaselineVerdict:
 
     @property
     def counted(self) -> tuple[Regression, ...]:
+        """Those whose kind is not allowed: any of them is exit code 1."""
         return tuple(item for item in self.comparison.regressions if item.kind not in self.allowed)
 
     @property

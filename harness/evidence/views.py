@@ -36,6 +36,7 @@ class Pair:
 
     @property
     def same_bits(self) -> bool | None:
+        """Whether both wrote the same outputs; None where one was not measured."""
         if not (self.a and self.b and self.a.metrics and self.b.metrics):
             return None
         return self.a.metrics.output_hash == self.b.metrics.output_hash
@@ -118,6 +119,7 @@ def speed_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def regression_fields(comparison: Comparison) -> list[dict[str, Any]]:
+    """Regressions as JSON has them."""
     return [asdict(item) for item in comparison.regressions]
 
 

@@ -9,6 +9,8 @@ from fmha.harness.errors import ExitCode
 
 
 class Status(StrEnum):
+    """What came of a configuration."""
+
     PASS = "pass"
     FAIL = "fail"
     HAZARD = "hazard"

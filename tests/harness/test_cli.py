@@ -237,3 +237,24 @@ def test_output_that_is_full_or_closed(checkout: Path, command: str, redirection
 )
 def test_errors_have_one_exit_code_each(error: BaseException, code: ExitCode) -> None:
     assert exit_code_of(error) is code
+
+
+def test_what_a_command_leaves_is_garbage_after_the_next_one() -> None:
+    """In one process: a circle that the first one left, with a device in it perhaps, goes with the next collection."""
+    script = """
+import gc, weakref
+from fmha.harness.cli import run
+class Left: pass
+def command():
+    left = Left()
+    left.itself = left
+    return weakref.ref(left)
+run(["--help"])
+gc.disable()
+seen = command()
+run(["--help"])
+gc.collect()
+raise SystemExit(seen() is not None)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

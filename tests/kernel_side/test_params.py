@@ -37,7 +37,9 @@ def test_every_field_lies_where_the_header_puts_it(repository, tmp_path):
 def test_a_changed_header_changes_the_layout(repository, tmp_path):
     """Another field, another order, another constant: Python has what the compiler has, and nothing else is changed."""
     text = (repository / abi.PARAMS_HEADER).read_text()
-    changed = text.replace("    int32_t t;\n", "    const float* bias;  // of mine\n    int32_t t;\n    float slope;\n")
+    changed = text.replace(
+        "    int32_t t;\n", "    const float* pointer_of_mine;  // more\n    int32_t t;\n    float number_of_mine;\n"
+    )
     changed = changed.replace("kFmhaScattered = 1u << 5", "kFmhaScattered = 1u << 9")
     include = tmp_path / "kernel" / "include"
     include.mkdir(parents=True)
@@ -49,7 +51,10 @@ def test_a_changed_header_changes_the_layout(repository, tmp_path):
         questions += [f"offsetof(FmhaParams, {name})", f"sizeof(FmhaParams::{name})"]
         expected += [offset, struct.calcsize(f"<{kind}")]
     assert ask_compiler(tmp_path, tmp_path, questions) == expected
-    assert {name for name, _, _ in layout} - {name for name, _, _ in params.LAYOUT} == {"bias", "slope"}
+    assert {name for name, _, _ in layout} - {name for name, _, _ in params.LAYOUT} == {
+        "pointer_of_mine",
+        "number_of_mine",
+    }
     assert layout != params.LAYOUT
 
 

@@ -81,7 +81,7 @@ METHOD: Final = (
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecodeShape:
     """Decode of `t` queries an entry, causal. `lengths` are those of K and V where entries differ; s_k the longest."""
 
     head_dim: int
@@ -99,7 +99,7 @@ class Shape:
         return 4 * self.head_dim * self.kv_heads * (sum(self.lengths) or self.batch * self.s_k)
 
 
-def drawn(seed: int, count: int) -> Iterator[Shape]:
+def drawn(seed: int, count: int) -> Iterator[DecodeShape]:
     """Sizes are log-uniform; a query with up to seven further ones, as speculation adds them, is one in five."""
     generator = random.Random(seed)
 
@@ -118,7 +118,7 @@ def drawn(seed: int, count: int) -> Iterator[Shape]:
         if 4 * head_dim * kv_heads * batch * s_k > MOST_KEYS_BYTES:
             continue
         lengths = _lengths(kind, batch, s_k, t, generator)
-        yield Shape(head_dim, batch, heads, kv_heads, t, max(lengths, default=s_k), kind, lengths)
+        yield DecodeShape(head_dim, batch, heads, kv_heads, t, max(lengths, default=s_k), kind, lengths)
         made += 1
 
 
@@ -135,14 +135,14 @@ def _lengths(kind: str, batch: int, s_k: int, t: int, generator: random.Random) 
 
 
 @dataclass(frozen=True)
-class Inputs:
+class DecodeInputs:
     q: torch.Tensor  # [batch, t, heads, head_dim]
     k: torch.Tensor  # [batch, s_k, kv_heads, head_dim]
     v: torch.Tensor
     lengths: torch.Tensor | None
 
 
-def inputs_of(shape: Shape) -> list[Inputs]:
+def inputs_of(shape: DecodeShape) -> list[DecodeInputs]:
     generator = torch.Generator(device="cuda").manual_seed(0)
     nbytes = 4 * shape.head_dim * shape.kv_heads * shape.batch * shape.s_k
     count = max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes)))
@@ -153,10 +153,10 @@ def inputs_of(shape: Shape) -> list[Inputs]:
     lengths = torch.tensor(shape.lengths, dtype=torch.int32, device="cuda") if shape.lengths else None
     keys = (shape.batch, shape.s_k, shape.kv_heads, shape.head_dim)
     queries = (shape.batch, shape.t, shape.heads, shape.head_dim)
-    return [Inputs(normal(*queries), normal(*keys), normal(*keys), lengths) for _ in range(count)]
+    return [DecodeInputs(normal(*queries), normal(*keys), normal(*keys), lengths) for _ in range(count)]
 
 
-def right(shape: Shape, x: Inputs) -> torch.Tensor:
+def right(shape: DecodeShape, x: DecodeInputs) -> torch.Tensor:
     """O of the last entry, of its first K/V head: [t, group, head_dim] float64."""
     group, length = shape.heads // shape.kv_heads, (shape.lengths or (shape.s_k,))[-1]
     q, k, v = x.q[-1, :, :group].double(), x.k[-1, :length, 0].double(), x.v[-1, :length, 0].double()
@@ -166,12 +166,12 @@ def right(shape: Shape, x: Inputs) -> torch.Tensor:
     return torch.softmax(s, -1) @ v
 
 
-def error_of(shape: Shape, o: torch.Tensor, wanted: torch.Tensor) -> float:
+def error_of(shape: DecodeShape, o: torch.Tensor, wanted: torch.Tensor) -> float:
     got = o[-1, :, : shape.heads // shape.kv_heads].double()
     return float((got - wanted).norm() / wanted.norm())
 
 
-def arguments_of(shape: Shape, x: Inputs) -> Arguments:
+def arguments_of(shape: DecodeShape, x: DecodeInputs) -> Arguments:
     nothing: dict[str, Any] = dict.fromkeys(
         ("scale", "window", "query_offsets", "sparse", "sink", "block_table", "cu_seqlens_q", "cu_seqlens_k",
          "max_seqlen_q", "max_seqlen_k")
@@ -182,7 +182,7 @@ def arguments_of(shape: Shape, x: Inputs) -> Arguments:
     )
 
 
-def choices(shape: Shape, call: Call) -> Iterator[tuple[int, int, Variant, Call]]:
+def choices(shape: DecodeShape, call: Call) -> Iterator[tuple[int, int, Variant, Call]]:
     """Rows that are asked for, splits or BALANCED, and what they are launched as."""
     planes, windowed = call.planes, shape.t > 1
     own_rows = planes.t * planes.heads
@@ -209,7 +209,7 @@ def _variants(head_dim: int, rows: int, by_head: bool) -> list[Variant]:
     return [v for v in mine if knows_heads(v) == by_head and not knows_pages(v)]
 
 
-def _variant(shape: Shape, rows: int, kind: str) -> Variant | None:
+def _variant(shape: DecodeShape, rows: int, kind: str) -> Variant | None:
     """The one that knows enough and little more; None where there is none."""
     by_head = shape.kv_heads > 1
     there = {variant_kind(v): v for v in _variants(shape.head_dim, rows, by_head) if not knows_lengths(v)}
@@ -219,7 +219,7 @@ def _variant(shape: Shape, rows: int, kind: str) -> Variant | None:
     return enough[0] if enough else None
 
 
-def peers_of(names: list[str], shape: Shape, x: Inputs) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+def peers_of(names: list[str], shape: DecodeShape, x: DecodeInputs) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
     """Every way of the named peers to compute it."""
     if "fa3" in names:
         fa3 = importlib.import_module("fa3_fwd_interface")
@@ -236,7 +236,7 @@ def peers_of(names: list[str], shape: Shape, x: Inputs) -> Iterator[tuple[str, C
         yield "sdpa", lambda: sdpa().transpose(1, 2)
 
 
-def measured(shape: Shape, peers: list[str]) -> dict[str, Any]:
+def measured(shape: DecodeShape, peers: list[str]) -> dict[str, Any]:
     sets = inputs_of(shape)
     wanted = right(shape, sets[0])
     arguments = arguments_of(shape, sets[0])
@@ -291,7 +291,7 @@ def build_all(variants: Sequence[Variant], seconds: float = 600.0) -> None:
             raise InfrastructureError(f"a kernel does not build: {made.error}")
 
 
-def variants_of(shapes: Iterable[Shape]) -> list[Variant]:
+def variants_of(shapes: Iterable[DecodeShape]) -> list[Variant]:
     """All that are launched."""
     wanted: dict[str, Variant] = {}
     for shape in shapes:

@@ -57,6 +57,11 @@ class Problem:
         return 0
 
     @property
+    def scattered(self) -> bool:
+        """Neither in pages nor packed."""
+        return False
+
+    @property
     def kv_heads(self) -> int:
         """All heads share K and V."""
         return 1

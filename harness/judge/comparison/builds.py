@@ -38,5 +38,6 @@ def alike(a: VariantRecord, b: VariantRecord) -> bool:
 
 
 def band_of(seconds: Sequence[float]) -> Band:
+    """Mean and deviation of the logarithms of earlier builds' seconds."""
     points = [math.log(value) for value in seconds if value > 0]
     return Band(statistics.fmean(points), max(statistics.stdev(points), LEAST_DEVIATION), len(points))

@@ -23,6 +23,8 @@ Interval = tuple[float, float]
 
 
 class SpeedVerdict(StrEnum):
+    """Of a build beside another; `judge` says what each takes."""
+
     SAME = "SAME"
     FASTER = "FASTER"
     SLOWER = "SLOWER"

@@ -28,4 +28,5 @@ class Outputs:
 
     @property
     def o_values(self) -> NDArray[np.float64]:
+        """o as numbers, whichever type it was stored in."""
         return from_bf16(self.o) if self.o.dtype == np.uint16 else self.o.astype(np.float64)

@@ -39,10 +39,12 @@ class CompilerInputs:
         )
 
     def plain(self) -> dict[str, Any]:
+        """As JSON has it; `inputs_of` reads it back."""
         return {"files": dict(self.files), "absent": {folder: list(names) for folder, names in self.absent.items()}}
 
 
 def inputs_of(plain: Mapping[str, Any]) -> CompilerInputs:
+    """Those that `plain` has written; KeyError where one part is missing."""
     return CompilerInputs(plain["files"], plain["absent"])
 
 

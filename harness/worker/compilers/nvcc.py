@@ -33,6 +33,7 @@ class Nvcc:
 
 
 def next_step() -> str:
+    """What to do where no nvcc is found."""
     return f"{install('nvcc')}, or put an nvcc >= 12.9 on PATH or into FMHA_NVCC"
 
 

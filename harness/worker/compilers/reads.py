@@ -17,6 +17,7 @@ from typing import Any
 
 
 def main(target: str, module: str, *arguments: str) -> None:
+    """Runs `module` as `python -m` does, and writes to the file `target` what was read."""
     read: set[str] = set()
 
     def heard(event: str, facts: tuple[Any, ...]) -> None:

@@ -53,4 +53,5 @@ def shares(workers: int) -> tuple[Seat, ...]:
 
 
 def cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0))

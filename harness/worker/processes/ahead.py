@@ -20,6 +20,7 @@ class Ahead(Generic[T]):
         self._thread.start()
 
     def __call__(self) -> T:
+        """What the work returned, once it has; raises what it raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
