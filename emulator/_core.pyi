@@ -7,6 +7,13 @@ SPECIALS: dict[str, int]
 TYPES: dict[str, int]
 WIDTHS: dict[str, int]  # of a register that holds a type, in bits
 MODS: dict[str, int]
+SPACES: dict[str, int]  # by their names in PTX
+# What the decoder packs: fields in order, each with its place in bytes and its type as the struct module writes it.
+INST_FIELDS: list[tuple[str, int, str]]
+INST_RECORD_BYTES: int
+CONST_FIELDS: list[tuple[str, int, str]]
+CONST_RECORD_BYTES: int
+CONST_KINDS: dict[str, int]
 ELEMENT_TYPES: dict[str, int]
 PARAM_WINDOW: int
 SHARED_START: int

@@ -1,13 +1,25 @@
-"""Building a decoded program: register units, constants, records. The binary layout is that of core/program.hpp."""
+"""Building a decoded program: register units, constants, records, which are packed as the core says."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES, WIDTHS
+from fmha.emulator._core import (
+    CONST_FIELDS,
+    CONST_KINDS,
+    CONST_RECORD_BYTES,
+    INST_FIELDS,
+    INST_RECORD_BYTES,
+    MODS,
+    OPS,
+    SPACES,
+    SPECIALS,
+    TYPES,
+    WIDTHS,
+)
 from fmha.emulator.decode.control.frames import Framed
 from fmha.emulator.ptx import (
     Address,
@@ -24,23 +36,38 @@ from fmha.emulator.ptx import (
     SymbolRef,
 )
 
-INST = struct.Struct("<H6BiBBHIIiiI4xq")
+CONST_BITS32, CONST_BITS64 = CONST_KINDS["bits32"], CONST_KINDS["bits64"]
+CONST_SHARED32, CONST_SHARED64 = CONST_KINDS["shared32"], CONST_KINDS["shared64"]
+CONST_SPECIAL, CONST_PRED = CONST_KINDS["special"], CONST_KINDS["pred"]
 _MOST = 1 << 63  # of an immediate
 _INFINITY, _SIGN = 0x7F80_0000, 0x8000_0000  # of f32
-CONST = struct.Struct("<IBBxxQ")
-CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
-SPACES = {
-    "generic": 0,
-    "global": 1,
-    "shared": 2,
-    "shared::cta": 2,
-    "shared::cluster": 3,
-    "local": 4,
-    "param": 5,
-    "const": 6,
-}
 
 _FUNCTION_BASE = 0x500_0000_0000
+
+
+def packing(fields: Sequence[tuple[str, int, str]], size: int, packed: Sequence[str]) -> struct.Struct:
+    """How the core's record of these fields is packed, what alignment leaves between them included.
+
+    :raises ValueError: The core has other fields, or another order, than those that are packed here.
+    """
+    if (names := [name for name, _, _ in fields]) != list(packed):
+        raise ValueError(f"the core's record has the fields {names}, and packed are {list(packed)}")
+    form, end = "<", 0
+    for _, offset, kind in fields:
+        form += "x" * (offset - end) + kind
+        end = offset + struct.calcsize(kind)
+    return struct.Struct(form + "x" * (size - end))
+
+
+CONST = packing(CONST_FIELDS, CONST_RECORD_BYTES, ("unit", "kind", "special", "bits"))
+INST = packing(
+    INST_FIELDS,
+    INST_RECORD_BYTES,
+    (
+        *("op", "type", "type2", "width_dst", "width_src", "n_dst", "aligned", "guard", "guard_negated", "arrays"),
+        *("n_src", "mods", "operands", "target", "reconverge", "line", "immediate"),
+    ),
+)
 
 
 def width_of(type_name: str) -> int:

@@ -116,8 +116,6 @@ struct Machine {
     void run_next(const Program& program);
     std::unique_ptr<GridTree> tree;  // of the launch in progress
 
-    // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
-    // when they are used up, what clusters that are gone did is forgotten.
     // Of a launch before this one that may be running still, by a cluster of it: its number, from 1. 0 for this one.
     u32 launch_of(u32 cluster) const {
         const auto at = std::ranges::lower_bound(in_flight_, cluster, {}, &InFlight::last);
@@ -142,6 +140,8 @@ struct Machine {
     void trigger_as(const Machine& other) { triggered_ |= other.triggered_; }
     bool triggered() const { return triggered_; }
 
+    // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
+    // when they are used up, what clusters that are gone did is forgotten.
     u16 next_number(const std::vector<std::unique_ptr<Cluster>>& resident = {});
     // Takes what a cluster that will not run again has to tell, and its memory.
     void retire(Cluster& cluster);

@@ -367,6 +367,48 @@ void add_name(nb::dict& d, const char* name, E value) {
     d[python_name(name).c_str()] = static_cast<u32>(value);
 }
 
+// How Python packs a record: a field's place, and its type as the struct module writes it.
+template <class T>
+constexpr const char* kFormat = std::is_signed_v<T> ? (sizeof(T) == 4 ? "i" : "q")
+                                : sizeof(T) == 1    ? "B"
+                                : sizeof(T) == 2    ? "H"
+                                : sizeof(T) == 4    ? "I"
+                                                    : "Q";
+#define PTXM_FIELD(record, field) \
+    fields.append(nb::make_tuple(#field, offsetof(record, field), kFormat<decltype(record::field)>))
+
+nb::list inst_fields() {
+    nb::list fields;
+    PTXM_FIELD(InstRecord, op);
+    PTXM_FIELD(InstRecord, type);
+    PTXM_FIELD(InstRecord, type2);
+    PTXM_FIELD(InstRecord, width_dst);
+    PTXM_FIELD(InstRecord, width_src);
+    PTXM_FIELD(InstRecord, n_dst);
+    PTXM_FIELD(InstRecord, aligned);
+    PTXM_FIELD(InstRecord, guard);
+    PTXM_FIELD(InstRecord, guard_negated);
+    PTXM_FIELD(InstRecord, arrays);
+    PTXM_FIELD(InstRecord, n_src);
+    PTXM_FIELD(InstRecord, mods);
+    PTXM_FIELD(InstRecord, operands);
+    PTXM_FIELD(InstRecord, target);
+    PTXM_FIELD(InstRecord, reconverge);
+    PTXM_FIELD(InstRecord, line);
+    PTXM_FIELD(InstRecord, immediate);
+    return fields;
+}
+
+nb::list const_fields() {
+    nb::list fields;
+    PTXM_FIELD(ConstRecord, unit);
+    PTXM_FIELD(ConstRecord, kind);
+    PTXM_FIELD(ConstRecord, special);
+    PTXM_FIELD(ConstRecord, bits);
+    return fields;
+}
+#undef PTXM_FIELD
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -471,6 +513,28 @@ NB_MODULE(_core, module) {
 #define PTXM_NAME(name, format, bits) add_name(element_types, #name, ElementType::name);
     PTXM_ELEMENT_TYPES(PTXM_NAME)
 #undef PTXM_NAME
+    nb::dict spaces, const_kinds;
+    const std::pair<const char*, Space> space_names[] = {{"generic", Space::generic},
+                                                         {"global", Space::global},
+                                                         {"shared", Space::shared},
+                                                         {"shared::cta", Space::shared},
+                                                         {"shared::cluster", Space::shared_cluster},
+                                                         {"local", Space::local},
+                                                         {"param", Space::param},
+                                                         {"const", Space::constant}};
+    for (const auto& [name, space] : space_names) spaces[name] = static_cast<u32>(space);
+    add_name(const_kinds, "bits32", ConstKind::bits32);
+    add_name(const_kinds, "bits64", ConstKind::bits64);
+    add_name(const_kinds, "shared32", ConstKind::shared32);
+    add_name(const_kinds, "shared64", ConstKind::shared64);
+    add_name(const_kinds, "special", ConstKind::special);
+    add_name(const_kinds, "pred", ConstKind::pred);
+    module.attr("CONST_FIELDS") = const_fields();
+    module.attr("CONST_KINDS") = const_kinds;
+    module.attr("CONST_RECORD_BYTES") = sizeof(ConstRecord);
+    module.attr("INST_FIELDS") = inst_fields();
+    module.attr("INST_RECORD_BYTES") = sizeof(InstRecord);
+    module.attr("SPACES") = spaces;
     module.attr("ELEMENT_TYPES") = element_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
