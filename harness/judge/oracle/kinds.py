@@ -156,11 +156,14 @@ def _faint(generator: np.random.Generator, item: Configuration, scale: float, dr
 
 
 def _loud(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
-    """Each logit is 0: P is exact, where many that are nearly alike would be rounded to one side together."""
+    """Each logit is 0: P is exact, where many that are nearly alike would be rounded to one side together. So would the
+    sums of a part, which may be of 11 bits: columns have levels of their own, of which the first is the highest."""
     drawn.q[...] = 0.0
     for values in (drawn.v, drawn.sparse_v):
         if values is not None:
-            values[...] = LOUD / (item.s_k + item.topk) * (1.0 - SPREAD * np.abs(values))
+            level = generator.uniform(0.5, 1.0, values.shape[-1])
+            level[0] = 1.0
+            values[...] = LOUD / (item.s_k + item.topk) * level * (1.0 - SPREAD * np.abs(values))
 
 
 def _sink_key(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
