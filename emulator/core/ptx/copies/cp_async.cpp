@@ -167,10 +167,11 @@ void start(Warp& w, u32 mask, const T& transfer) {
 
 // The lanes of `mask` that have a source; false where one has a part of its bytes.
 bool find_sources(Warp& w, const Inst& i, u32 mask, u32 bytes, u32& sources) {
-    const u32 operand = static_cast<u32>(w.ops(i)[2]);
     sources = mask;
+    if (!(i.mods & (kCopyIgnore | kCopySize))) return true;  // and there is no such operand
+    const u32 operand = static_cast<u32>(w.ops(i)[2]);
     if (i.mods & kCopyIgnore) sources &= i.mods & kCopyIgnoreNegated ? w.pred(operand) : ~w.pred(operand);
-    if (i.mods & kCopyIgnore || !(i.mods & kCopySize)) return true;
+    if (i.mods & kCopyIgnore) return true;
     u32 none = 0, all = 0;
     const u32* sizes = w.reg<u32>(operand);
     for (u32 l = 0; l < kLanes; ++l) {
