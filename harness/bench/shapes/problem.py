@@ -67,11 +67,6 @@ class Problem:
         return 1
 
     @property
-    def scattered(self) -> bool:
-        """Nothing of it is packed or in pages."""
-        return False
-
-    @property
     def kind(self) -> str:
         """The kernel that knows enough for it, of SM90_KINDS; those before it know more."""
         windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)
