@@ -234,7 +234,7 @@ def _packed(device: Device, argument: Plain | Packed, addresses: Mapping[str, in
         return device.encode_tensor_map(
             TensorMapSpec(item.dtype, address, item.global_dim, item.global_strides, item.box_dim, ones, item.swizzle)
         )
-    return struct.pack("<Q", _address(argument, addresses))
+    return struct.pack("<Q", _address(argument.buffer, addresses) + argument.offset)
 
 
 def _struct(device: Device, argument: Packed, addresses: Mapping[str, int]) -> bytes:
