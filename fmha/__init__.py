@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
-    from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.problems.flashinfer_bench import FlashInferBench
     from fmha.harness.problems.kernelbench import KernelBench
+    from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
     from fmha.harness.worker.subjects.callable_kernel import CallableKernel
     from fmha.harness.worker.subjects.kernel import (

@@ -6,6 +6,7 @@ The host part runs in this process, over tensors without memory, and says what i
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import subprocess
 import tempfile
@@ -93,12 +94,17 @@ class Compiled:
         return result, read_events((did.value or b"").decode())
 
 
+# Of a process: each case of a kernel has its host code imported anew.
+_compiled = functools.cache(Compiled)
+
+
 class Extensions:
     """What stands for torch.utils.cpp_extension while an answer is imported."""
 
     def __init__(self, arch: str, source: Path, root: Path) -> None:
         self._arch, self._source, self._root = arch, source, root
         self._compiled: list[Compiled] = []
+        self.texts: list[str] = []  # what was compiled, with its flags
         self.recorder: Recorder | None = None  # whoever runs the answer sets it
 
     @property
@@ -143,8 +149,9 @@ class Extensions:
 
     def _loaded(self, text: str, flags: Sequence[str], include: Sequence[str | Path]) -> Extension:
         kept = [flag for flag in flags if flag.startswith(_KEPT)]
-        made = Compiled(text, kept, self._arch, [Path(item) for item in include])
+        made = _compiled(text, tuple(kept), self._arch, tuple(Path(item) for item in include))
         self._compiled.append(made)
+        self.texts.append("\n".join([*kept, text]))
 
         def call(name: str, arguments: tuple[Any, ...]) -> Any:
             recorder = self.recorder

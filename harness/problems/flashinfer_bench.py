@@ -1,4 +1,4 @@
-"""flashinfer-bench's definitions and solutions, which are JSON: axes, tensors and a reference in Python; and sources."""
+"""flashinfer-bench's definitions and solutions, which are JSON: axes, tensors, a reference in Python; and sources."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ host code and has neither.
 from __future__ import annotations
 
 import functools
-import re
+import hashlib
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from fmha.harness.judge.case import Case
 from fmha.harness.problems.events import FILLS, buffers_of, launches_of
 from fmha.harness.problems.extension import Compiled, Extensions
-from fmha.harness.problems.recorder import AnswerError, Recorder, a_gpu, elements
+from fmha.harness.problems.recorder import AnswerError, Recorder, a_gpu
 from fmha.harness.problems.tensors import as_array, as_tensor, drawn, dtype_of, output_of
 from fmha.harness.problems.triton_launches import TritonLaunches, merged
 from fmha.harness.worker.subjects.kernel import Build, Kernel, Launch, Output
 
-MOST_ELEMENTS: Final = 1 << 24  # of all buffers of a case: what an emulator runs in seconds
 Given = Mapping[str, Any]  # tensors and numbers, by the names that the problem has for them
 
 
@@ -47,11 +46,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What an answer does: its launches, what it allocates for them, and the PTX."""
+    """What an answer does: its launches, what it allocates for them, and the PTX. `digest` tells what was compiled."""
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, Output]
     ptx: str
+    digest: str
 
 
 class Recorded(Kernel):
@@ -66,14 +66,6 @@ class Recorded(Kernel):
         """Imports the answer. What makes its host code for a question: a call, and its parameters by their names."""
 
     # The judge's side
-
-    def fault(self, case: Case) -> str | None:
-        try:
-            question, outputs = self._shapes(case)
-        except Exception as error:
-            return f"the problem cannot be made of that size: {type(error).__name__}: {str(error)[:300]}"
-        count = elements(question.tensors) + elements(outputs)
-        return f"it has {count:,} elements; at most {MOST_ELEMENTS:,} are judged" if count > MOST_ELEMENTS else None
 
     def inputs(self, case: Case, random: np.random.Generator) -> dict[str, NDArray[Any]]:
         with drawn(int(random.integers(1 << 62)), "cpu"):
@@ -107,9 +99,8 @@ class Recorded(Kernel):
         answered = self._answered(case, arch)
         entries = sorted(dict.fromkeys(launch.entry for launch in answered.launches), key=lambda name: name in FILLS)
         shared = max(launch.shared_bytes for launch in answered.launches)
-        # What the host code compiles may follow from the case: cases share a build where the PTX is the same.
-        digest = {"ptx": f"x{abs(hash_of(answered.ptx)):x}"}
-        return Build(entries[0], digest, shared, tuple(entries[1:]))
+        # What the host code compiles may follow from the case: cases share a build where it is the same.
+        return Build(entries[0], {"answer": answered.digest}, shared, tuple(entries[1:]))
 
     def compile(self, case: Case, arch: str) -> str:
         return self._answered(case, arch).ptx
@@ -140,11 +131,11 @@ class Recorded(Kernel):
         compiled = [*extensions.ptx, *triton.ptx]
         if not extensions.ptx and any(item.entry in FILLS for item in recorder.events.launches):
             compiled.append(Compiled("#include <torch/extension.h>\n", (), arch).ptx)
-        return self._told(case, recorder, names, result, merged(compiled))
+        digest = hashlib.sha256("\0".join([*extensions.texts, *triton.ptx]).encode()).hexdigest()[:12]
+        launches, scratch = self._told(case, recorder, names, result)
+        return Answered(launches, scratch, merged(compiled), digest)
 
-    def _named(
-        self, recorder: Recorder, question: Question, parameters: Mapping[str, torch.Tensor]
-    ) -> dict[int, str]:
+    def _named(self, recorder: Recorder, question: Question, parameters: Mapping[str, torch.Tensor]) -> dict[int, str]:
         """The buffers that the answer is given. A parameter counts where the problem's model has one like it."""
         names = {}
         for name, item in question.tensors.items():
@@ -156,10 +147,12 @@ class Recorded(Kernel):
                 names[recorder.buffer(own)] = name
         return names
 
-    def _told(self, case: Case, recorder: Recorder, names: dict[int, str], result: Any, ptx: str) -> Answered:
+    def _told(
+        self, case: Case, recorder: Recorder, names: dict[int, str], result: Any
+    ) -> tuple[tuple[Launch, ...], Mapping[str, Output]]:
         events = recorder.events
         if not events.launches:
-            raise AnswerError("the answer's second call launches nothing: it returns what it has kept, or computes without")
+            raise AnswerError("the answer's second call launches nothing: it returns what it has kept")
         if events.apart:
             raise AnswerError("a kernel is launched on a stream of its own, and nobody waits for it before the return")
         outputs = self._shapes(case)[1]
@@ -172,7 +165,7 @@ class Recorded(Kernel):
         for number in sorted(buffers_of(events.launches) - names.keys() & recorder.nbytes.keys()):
             names[number] = f"allocated{number}"
             scratch[names[number]] = Output((recorder.nbytes[number],), "u8")
-        return Answered(tuple(launches_of(events.launches, names)), scratch, ptx)
+        return tuple(launches_of(events.launches, names)), scratch
 
     def _place(self, recorder: Recorder, names: dict[int, str], name: str, wanted: torch.Tensor, item: Any) -> None:
         if not isinstance(item, torch.Tensor) or item.shape != wanted.shape or item.dtype != wanted.dtype:
@@ -184,14 +177,8 @@ class Recorded(Kernel):
         if number in names:
             raise AnswerError(f"the answer returns {names[number]} for {name}: what it was given, or the same twice")
         if not item.is_contiguous() or item.storage_offset() or recorder.nbytes[number] != item.nbytes:
-            raise AnswerError(f"the answer returns for {name} a part of what it allocated, or one that is not contiguous")
+            raise AnswerError(f"the answer returns for {name} a part of an allocation, or what is not contiguous")
         names[number] = name
-
-
-def hash_of(ptx: str) -> int:
-    import zlib
-
-    return zlib.crc32(re.sub(r"(?m)^\s*//.*$", "", ptx).encode())
 
 
 @contextmanager

@@ -7,7 +7,6 @@ answer's.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fmha.harness.problems.events import Events, Launched, address_of, buffer_of, copied, filled
-from fmha.harness.problems.tensors import DTYPES
 
 _EMPTY: Final = frozenset(
     f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -226,7 +224,3 @@ class _Stream:
 
     def synchronize(self) -> None:
         """What is launched is done when it returns."""
-
-
-def elements(tensors: Mapping[str, torch.Tensor]) -> int:
-    return sum(math.prod(tensor.shape) for tensor in tensors.values() if tensor.dtype in DTYPES)

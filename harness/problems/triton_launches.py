@@ -18,8 +18,8 @@ from fmha.harness.problems.recorder import AnswerError, Recorder
 _FORMS: Final[Mapping[str, str]] = {
     **{f"i{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{"i1": "u1", "u1": "u1", "fp16": "f2", "fp32": "f4", "fp64": "f8"},
-}
+    "i1": "u1", "u1": "u1", "fp16": "f2", "fp32": "f4", "fp64": "f8",
+}  # fmt: skip
 
 
 class TritonLaunches:
