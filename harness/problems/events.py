@@ -20,6 +20,10 @@ THREADS: Final = 256  # of a fill and a copy
 FILLS: Final = ("fmha_fill", "fmha_copy")  # fmha_calls.h has them
 
 
+class AnswerError(ValueError):
+    """An answer that computes without launching, or does what cannot be followed."""
+
+
 def address_of(number: int, offset: int = 0) -> int:
     return MARK | number << OFFSET_BITS | offset
 
@@ -133,7 +137,7 @@ def _argument(parameter: bytes, names: Mapping[int, str], entry: str) -> Argumen
             continue
         number, offset = found
         if number not in names:
-            raise ValueError(
+            raise AnswerError(
                 f"{entry} is given memory that is neither an argument, nor a parameter of the problem's model, nor "
                 "allocated by the answer: torch has computed it"
             )

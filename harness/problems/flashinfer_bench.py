@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fmha.harness.judge.case import Case, Field
-from fmha.harness.problems.recorded import Given, Question, Recorded
-from fmha.harness.problems.recorder import AnswerError
+from fmha.harness.problems.events import AnswerError
+from fmha.harness.problems.question import Given, Question
+from fmha.harness.problems.recorded import Recorded
+
+if TYPE_CHECKING:
+    import torch
 
 _LANGUAGES = ("triton", "python", "cuda", "cpp")
 
@@ -42,6 +44,8 @@ class FlashInferBench(Recorded):
 
     def draw(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, case: Case) -> torch.Tensor:
         """An input that is a tensor."""
+        import torch
+
         if dtype.is_floating_point:
             return torch.randn(shape).to(dtype)
         return torch.randint(0, 2 if dtype == torch.bool else 128, shape).to(dtype)
@@ -83,7 +87,11 @@ class FlashInferBench(Recorded):
             raise AnswerError(f"{self.source} is in {spec['language']}; judged are {', '.join(_LANGUAGES)}")
         function = self._function(solution, spec)
         passed = spec.get("destination_passing_style", True)
-        outputs = self._shapes(case)[1]
+        import torch
+
+        from fmha.harness.problems.carried_out import shapes
+
+        outputs = shapes(self, case)[1]
 
         def made(question: Question) -> tuple[Callable[[], Any], Mapping[str, torch.Tensor]]:
             def call() -> Any:
@@ -138,6 +146,8 @@ def _by_name(found: Any, names: list[str]) -> dict[str, torch.Tensor]:
 
 
 def _dtype(name: str) -> torch.dtype:
+    import torch
+
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"{name} is no type of torch's")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fmha.harness.judge.case import Case, Field
 from fmha.harness.problems.constants import fields, module_with
-from fmha.harness.problems.recorded import Given, Question, Recorded
-from fmha.harness.problems.recorder import AnswerError
+from fmha.harness.problems.events import AnswerError
+from fmha.harness.problems.question import Given, Question
+from fmha.harness.problems.recorded import Recorded
 from fmha.harness.worker.subjects.modules import module_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 class KernelBench(Recorded):
@@ -42,9 +44,9 @@ class KernelBench(Recorded):
             exact = model if any(item.is_meta for item in learned.values()) else model.double()
             exact.load_state_dict(dict(learned), strict=False, assign=True)
             found = exact(*arguments.values())
-            if isinstance(found, torch.Tensor):
-                return {"out": found}
-            return {f"out{at}": item for at, item in enumerate(found)}
+            if isinstance(found, tuple | list):
+                return {f"out{at}": item for at, item in enumerate(found)}
+            return {"out": found}
 
         return Question(given, state, answer)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fmha.harness.problems.events import Events, Launched, address_of, buffer_of, copied, filled
+from fmha.harness.problems.events import AnswerError, Events, Launched, address_of, buffer_of, copied, filled
 
 _EMPTY: Final = frozenset(
     f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -37,10 +37,6 @@ _NUMBERS: Final = {
     torch.float32: 6, torch.float64: 7, torch.bool: 11, torch.bfloat16: 15,
 }  # fmt: skip
 _BY_NUMBER: Final = {number: dtype for dtype, number in _NUMBERS.items()}
-
-
-class AnswerError(ValueError):
-    """An answer that computes without launching, or does what cannot be followed."""
 
 
 class Recorder(TorchDispatchMode):

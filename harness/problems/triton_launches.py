@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from fmha.harness.contract.device import SINGLE
-from fmha.harness.problems.events import Launched
-from fmha.harness.problems.recorder import AnswerError, Recorder
+from fmha.harness.problems.events import AnswerError, Launched
+from fmha.harness.problems.recorder import Recorder
 
 _FORMS: Final[Mapping[str, str]] = {
     **{f"i{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
