@@ -50,6 +50,8 @@ def command(
 
 
 def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
+    if find_spec("watchfiles") is None:
+        raise UserError("watchfiles is not installed, which tells of a save", next_step=install("watch"))
     from fmha.harness.evidence.watch import Watcher, watch, watched  # here: watchfiles is not for every command's start
 
     facts = commit_facts(request.directory)
