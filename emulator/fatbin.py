@@ -134,7 +134,7 @@ def _decompress(packed: bytes, size: int, zstd: bool) -> bytes:
         import zstandard
     except ImportError as error:
         raise FatbinError(
-            "its PTX is compressed, and what reads that is not installed: pip install lz4 zstandard, or nvcc --no-compress"
+            "its PTX is compressed, and what reads it is not there: pip install lz4 zstandard, or nvcc --no-compress"
         ) from error
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, FmhaError, UserError
+from fmha.harness.extras import install
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import commit_facts
