@@ -3,6 +3,7 @@ four times."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from fmha.harness.judge.gate import judge
 from fmha.harness.judge.limits import Thresholds
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch.watched import ChangedError, watched
-from fmha.harness.worker.subjects import answers
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_end import Answerer
 from fmha.harness.worker.subjects.adapter_process import AdapterError
@@ -72,9 +72,10 @@ def judged(root: Path, where: str, name: str, values: Mapping[str, int], limits:
     try:
         variant = subject.variant_for(case, "sm_90a")
         assert not isinstance(variant, str), variant
-        module = root / f"{name}.ptx"
-        module.write_text(adapter._kernel_side().kernel.compile(case, "sm_90a"))
-    except (AdapterError, Exception) as error:
+        text = adapter._kernel_side().kernel.compile(case, "sm_90a")
+        module = root / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.ptx"  # kept by its name once loaded
+        module.write_text(text)
+    except Exception as error:
         return Verdict("build-error", str(error))
     inputs = adapter.inputs(0, case)
     expected = adapter.reference(case, inputs)
@@ -93,6 +94,3 @@ def judged(root: Path, where: str, name: str, values: Mapping[str, int], limits:
     words = [f"{check.name} is {check.value:.3g}" for check in found.failed_checks]
     words += [finding.message for finding in ran.report.findings[:2]]
     return Verdict(str(found.status), "; ".join(words) or f"cosine {measurement.cosine:.8f}")
-
-
-__all__ = ["Verdict", "answers", "judged"]

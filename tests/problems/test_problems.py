@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.judge.limits import Thresholds
 from tests.problems.here import Verdict, judged
 
 pytestmark = [pytest.mark.torch, pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("problems")]
@@ -165,6 +166,60 @@ def test_an_answer_that_brings_the_reference_is_red(tmp_path: Path) -> None:
     assert "torch computes aten::" in found.words
 
 
+TWICE_PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 1.0
+
+
+n = 4096
+
+
+def get_inputs():
+    return [torch.randn(n)]
+
+
+def get_init_inputs():
+    return []
+"""
+TWICE = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = '''
+__global__ void NAME(const float* x, float* y, int n) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < n) y[at] = x[at] * FACTOR;
+}
+torch::Tensor run(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    NAME<<<(x.numel() + 127) / 128, 128>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}
+'''
+halves = load_inline(name="a", cuda_sources=CUDA.replace("NAME", "halves").replace("FACTOR", "0.5f"), functions="run")
+doubles = load_inline(name="b", cuda_sources=CUDA.replace("NAME", "doubles").replace("FACTOR", "2.0f"), functions="run")
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return doubles.run(halves.run(x))
+"""
+
+
+def test_two_extensions_of_an_answer_have_functions_of_their_own(tmp_path: Path) -> None:
+    """Both have a `run`."""
+    (tmp_path / "problem.py").write_text(TWICE_PROBLEM)
+    (tmp_path / "answer.py").write_text(TWICE)
+    members = '    problem = "problem.py"\n    source = "answer.py"\n'
+    (tmp_path / "fmha_kernels.py").write_text(f"from fmha import KernelBench\n\n\nclass Two(KernelBench):\n{members}")
+    found = judged(tmp_path, "fmha_kernels.py:Two", "two", {"n": 200})
+    assert found.status == "pass", found
+
+
 def test_a_definition_and_its_solution(tmp_path: Path) -> None:
     """flashinfer-bench's JSON, with a solution that is bound by torch and given its output."""
     reference = "import torch\n\ndef run(x, scale):\n    return (x.float() * scale.float()).to(torch.float16)\n"
@@ -198,7 +253,7 @@ void run(torch::Tensor x, torch::Tensor s, torch::Tensor y) {
         "from fmha import FlashInferBench\n\n\nclass Scale(FlashInferBench):\n"
         '    definition = "definition.json"\n    source = "solution.json"\n'
     )
-    limits = type(judged.__defaults__[0])({"cosine": 0.9999, "relative_l2": 2e-3, "max_error": 1e-2})  # type: ignore[index]
+    limits = Thresholds({"cosine": 0.9999, "relative_l2": 2e-3, "max_error": 1e-2})
     found = judged(tmp_path, "fmha_kernels.py:Scale", "scale", {"m": 5}, limits)
     assert found.status == "pass", found
     (tmp_path / "solution.json").write_text(
