@@ -83,6 +83,8 @@ def _run(
         say(f"needs: {install(*extras.split(','))}")
     if WORKFLOWS[choice.ci] and not place():
         say(f"the workflow installs fmha from the repository's variable FMHA; {PAGE} says what to set it to")
+    if WORKFLOWS[choice.ci]:
+        say(f"the workflow installs what fmha.lock has: fmha lock --extras {EXTRAS[choice.example]} writes it")
     say("next: git add -A && git commit -m 'Have the kernel judged' && fmha run-matrix")
     return ExitCode.PASS
 

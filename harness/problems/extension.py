@@ -55,7 +55,8 @@ class Compiled:
             source.write_text(text, encoding="utf-8")
             number = arch.removeprefix("sm_")
             command = [str(find_nvcc().path), *_FLAGS, *flags, f"-I{INCLUDE}", *(f"-I{path}" for path in include)]
-            # -fno-gnu-unique: several extensions of a process have records of their own. One compilation gives both: the host's half, and the PTX that is kept on the way.
+            # One compilation gives both: the host's half, and the PTX that is kept on the way. -fno-gnu-unique: each
+            # of several extensions has a record of its own.
             command += ["-shared", "-Xcompiler", "-fPIC,-fno-gnu-unique", "-cudart", "none", "--keep"]
             command += ["--keep-dir", folder, "-gencode", f"arch=compute_{number},code=compute_{number}"]
             done = subprocess.run(

@@ -180,7 +180,7 @@ class Recorder(TorchDispatchMode):
         with self.paused():
             empty = torch.empty(0, dtype=dtype, device="meta")
             offset = found[1] // max(1, dtype.itemsize)
-            return empty.set_(self._kept[found[0]].untyped_storage(), offset, sizes, strides)
+            return empty.set_(self._kept[found[0]].untyped_storage()).as_strided(sizes, strides, offset)
 
     def _placed(self, what: str) -> str:
         """With the line of the answer that is running."""

@@ -87,7 +87,7 @@ def test_a_planted_race_is_found_and_mended_by_the_tools_words(repository_of_our
         source.write_text(right)
 
 
-TRANSPOSE = """// y = x^T: a CTA takes tiles of 32 by 32 through shared memory, so that both sides are read in whole rows.
+TRANSPOSE = """// y = x^T: tiles of 32 by 32 go through shared memory, so that both sides are read in whole rows.
 extern "C" __global__ void __launch_bounds__(256) transpose(const float* x, float* y, int n) {
   __shared__ float tile[32][32];
   const int column = threadIdx.x % 32, first = threadIdx.x / 32;
