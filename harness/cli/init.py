@@ -84,7 +84,7 @@ def _run(
     if WORKFLOWS[choice.ci] and not place():
         say(f"the workflow installs fmha from the repository's variable FMHA; {PAGE} says what to set it to")
     if WORKFLOWS[choice.ci]:
-        say(f"the workflow installs what fmha.lock has: fmha lock --extras {EXTRAS[choice.example]} writes it")
+        say(f"the workflow installs what fmha-lock.txt has: fmha lock --extras {EXTRAS[choice.example]} writes it")
     say("next: git add -A && git commit -m 'Have the kernel judged' && fmha run-matrix")
     return ExitCode.PASS
 

@@ -15,7 +15,7 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages.locked import NAME, written
 from fmha.harness.stages.preflight import git_root
 
-HELP = """Write fmha.lock: each package that fmha requires in CI, at one version and with its digest.
+HELP = """Write fmha-lock.txt: each package that fmha requires in CI, at one version and with its digest.
 
 The workflow that `fmha init` writes installs from it with pip's --require-hashes, so that CI runs what you have looked
 at. pip looks the packages up; nothing is installed. Run it again for newer versions.
@@ -48,5 +48,5 @@ def _run(extras: str, python: str, machine: str, json: bool) -> ExitCode:
         print_json("lock", 1, {"path": str(path), "packages": [line.split(" ")[0] for line in lines]})
     else:
         say(f"wrote {NAME}")
-        say("next: git add fmha.lock, and CI installs what it names")
+        say("next: git add fmha-lock.txt, and CI installs what it names")
     return ExitCode.PASS

@@ -17,7 +17,7 @@ from typing import Final
 
 from fmha.harness.errors import InfrastructureError, UserError
 
-NAME: Final = "fmha.lock"
+NAME: Final = "fmha-lock.txt"
 # What compiles fmha's core where it is installed from a commit, without build isolation; pyproject.toml has the same.
 BUILD: Final = ("scikit-build-core>=0.11", "nanobind>=2.4", "cmake>=3.26", "ninja>=1.11")
 _GLIBC: Final = range(39, 16, -1)  # ubuntu-24.04's, and what older ones make

@@ -26,7 +26,7 @@ def test_the_workflow_installs_what_the_example_imports(tmp_path: Path, example:
     (install,) = [
         step["run"] for step in yaml.safe_load(text)["jobs"]["matrix"]["steps"] if step.get("name") == "Install"
     ]
-    assert install.startswith("pip install --require-hashes --only-binary :all: -r fmha.lock\n")
+    assert install.startswith("pip install --require-hashes --only-binary :all: -r fmha-lock.txt\n")
     (extras,) = re.findall(r"fmha lock --extras ([a-z,]+)", text)
     installed = " ".join(requirements(extras.split(",")))
     assert "nvidia-cuda-nvcc" in installed

@@ -86,6 +86,7 @@ torch::Tensor run(torch::Tensor x, torch::Tensor scale, double slope, int64_t ho
     return y;
 }
 torch::Tensor nothing(torch::Tensor x) { return torch::zeros_like(x); }
+torch::Tensor scalar(torch::Tensor x) { return torch::zeros({}, x.options()); }
 torch::Tensor refuses(torch::Tensor x) {
     TORCH_CHECK(x.dim() == 3, "x has ", x.dim(), " dimensions");
     return x;
@@ -97,7 +98,7 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 from kernels import CUDA
 
-ext = load_inline(name="ext", cpp_sources="", cuda_sources=CUDA, functions=["run", "nothing", "refuses"])
+ext = load_inline(name="ext", cpp_sources="", cuda_sources=CUDA, functions=["run", "nothing", "scalar", "refuses"])
 
 
 class ModelNew(nn.Module):
@@ -126,6 +127,7 @@ ANSWERS = {
     ),
     "returns_its_input": (f"{RUN.format(0)}; return x", "build-error", "returns x for out: what it was given"),
     "another_shape": (f"return {RUN.format(0)}[:1]", "build-error", "it is torch.float32 of (3, 300)"),
+    "a_number": ("return ext.scalar(x)", "build-error", "returns torch.float32 of () for out"),
     "nothing_written": (f"{RUN.format(0)}; return torch.empty_like(x)", "fail", "unwritten"),
     "zeros": ("return ext.nothing(x)", "fail", "cosine"),
     "kept": (

@@ -142,13 +142,15 @@ inline std::vector<Shape>& configurations() {
 inline cudaError_t launch(const void* stub, const Shape& shape, dim3 cluster, void** arguments) {
     const std::string& name = kernels()[stub].name;
     events() << "launch " << name;
-    for (const dim3& size : {shape.grid, shape.block, cluster}) events() << ' ' << size.x << ' ' << size.y << ' ' << size.z;
+    for (const dim3& size : {shape.grid, shape.block, cluster})
+        events() << ' ' << size.x << ' ' << size.y << ' ' << size.z;
     events() << ' ' << shape.shared << ' ' << reinterpret_cast<std::uint64_t>(shape.stream);
     const auto& sizes = parameters()[name];
     for (std::size_t at = 0; at < sizes.size(); ++at) {
         events() << ' ';
         const auto* bytes = static_cast<const unsigned char*>(arguments[at]);
-        for (int i = 0; i < sizes[at]; ++i) events() << "0123456789abcdef"[bytes[i] >> 4] << "0123456789abcdef"[bytes[i] & 15];
+        for (int i = 0; i < sizes[at]; ++i)
+            events() << "0123456789abcdef"[bytes[i] >> 4] << "0123456789abcdef"[bytes[i] & 15];
     }
     events() << '\n';
     return cudaSuccess;
@@ -168,13 +170,13 @@ using module_ = fmha::Definitions;
 }  // namespace pybind11
 namespace py = pybind11;
 
-#define PYBIND11_MODULE(name, variable)                       \
-    static void fmha_define(::fmha::Definitions& variable);   \
-    static const bool fmha_defined = [] {                     \
-        ::fmha::Definitions made;                             \
-        fmha_define(made);                                    \
-        return true;                                          \
-    }();                                                      \
+#define PYBIND11_MODULE(name, variable)                     \
+    static void fmha_define(::fmha::Definitions& variable); \
+    static const bool fmha_defined = [] {                   \
+        ::fmha::Definitions made;                           \
+        fmha_define(made);                                  \
+        return true;                                        \
+    }();                                                    \
     static void fmha_define(::fmha::Definitions& variable)
 
 #ifndef __CUDA_ARCH__
@@ -183,7 +185,8 @@ FMHA_RUNTIME void fmha_parameters(const char* name, const int* sizes, int count)
     fmha::parameters()[name] = std::vector<int>(sizes, sizes + count);
 }
 // Of a function: what it returned, or why it did not; `events` has what it did meanwhile.
-FMHA_RUNTIME int fmha_call(const char* name, const char* given, std::uint64_t next, const char** said, const char** did) {
+FMHA_RUNTIME int fmha_call(const char* name, const char* given, std::uint64_t next, const char** said,
+                           const char** did) {
     static std::string result, events;
     fmha::events().str("");
     fmha::next_buffer() = next;

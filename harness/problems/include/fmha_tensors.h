@@ -117,6 +117,7 @@ struct Device {
 
 class IntArrayRef {
 public:
+    IntArrayRef() : data_(nullptr), size_(0) {}  // nvcc's front end takes {} for {0} where there is none
     IntArrayRef(const std::int64_t* data, std::size_t size) : data_(data), size_(size) {}
     IntArrayRef(const std::vector<std::int64_t>& from) : data_(from.data()), size_(from.size()) {}
     IntArrayRef(const std::initializer_list<std::int64_t>& from) : data_(from.begin()), size_(from.size()) {}
@@ -333,7 +334,8 @@ using namespace at;
 constexpr auto kFloat32 = ScalarType::Float, kFloat = kFloat32, kFloat64 = ScalarType::Double, kDouble = kFloat64;
 constexpr auto kFloat16 = ScalarType::Half, kHalf = kFloat16, kBFloat16 = ScalarType::BFloat16;
 constexpr auto kInt64 = ScalarType::Long, kLong = kInt64, kInt32 = ScalarType::Int, kInt = kInt32;
-constexpr auto kInt16 = ScalarType::Short, kInt8 = ScalarType::Char, kUInt8 = ScalarType::Byte, kBool = ScalarType::Bool;
+constexpr auto kInt16 = ScalarType::Short, kInt8 = ScalarType::Char, kUInt8 = ScalarType::Byte,
+               kBool = ScalarType::Bool;
 constexpr auto kCUDA = DeviceType::CUDA, kCPU = DeviceType::CPU;
 template <class T>
 using optional = std::optional<T>;
@@ -354,21 +356,19 @@ using torch::kInt, torch::kLong;
 #define C10_CUDA_CHECK(call) static_cast<void>(call)
 #define AT_CUDA_CHECK C10_CUDA_CHECK
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() static_cast<void>(0)
-#define FMHA_CASE(ctype, name, ...)   \
-    case ::c10::ScalarType::name: {   \
-        using scalar_t = ctype;       \
-        (__VA_ARGS__)();              \
-        break;                        \
+#define FMHA_CASE(ctype, name, ...) \
+    case ::c10::ScalarType::name: { \
+        using scalar_t = ctype;     \
+        (__VA_ARGS__)();            \
+        break;                      \
     }
-#define FMHA_DISPATCH(type, label, cases)                                     \
-    switch (type) {                                                           \
-        cases default : ::fmha::refuse(std::string(label) + ": not for type"); \
-    }
+#define FMHA_DISPATCH(type, label, cases) \
+    switch (type) { cases default : ::fmha::refuse(std::string(label) + ": not for type"); }
 #define FMHA_FLOATS(...) FMHA_CASE(float, Float, __VA_ARGS__) FMHA_CASE(double, Double, __VA_ARGS__)
 #define AT_DISPATCH_FLOATING_TYPES(type, label, ...) FMHA_DISPATCH(type, label, FMHA_FLOATS(__VA_ARGS__))
 #define AT_DISPATCH_FLOATING_TYPES_AND_HALF(type, label, ...) \
     FMHA_DISPATCH(type, label, FMHA_FLOATS(__VA_ARGS__) FMHA_CASE(::c10::Half, Half, __VA_ARGS__))
-#define AT_DISPATCH_FLOATING_TYPES_AND2(one, other, type, label, ...)                             \
-    FMHA_DISPATCH(type, label,                                                                    \
-                  FMHA_FLOATS(__VA_ARGS__) FMHA_CASE(::c10::Half, Half, __VA_ARGS__)              \
+#define AT_DISPATCH_FLOATING_TYPES_AND2(one, other, type, label, ...)                \
+    FMHA_DISPATCH(type, label,                                                       \
+                  FMHA_FLOATS(__VA_ARGS__) FMHA_CASE(::c10::Half, Half, __VA_ARGS__) \
                       FMHA_CASE(::c10::BFloat16, BFloat16, __VA_ARGS__))
