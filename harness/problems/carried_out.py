@@ -153,7 +153,7 @@ def _instead(extensions: Extensions) -> Iterator[None]:
     stub.load = extensions.load  # type: ignore[attr-defined]
     before = sys.modules.get(name)
     sys.modules[name] = stub
-    torch.utils.cpp_extension = stub  # type: ignore[attr-defined,assignment]
+    torch.utils.cpp_extension = stub
     try:
         yield
     finally:

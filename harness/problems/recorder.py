@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +40,7 @@ _NUMBERS: Final = {
 _BY_NUMBER: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package of mypy's here
     """`lenient` until the answer's forward is called: a model's parameters may be drawn, their values are dropped."""
 
     def __init__(self, source: Path) -> None:
@@ -184,11 +185,11 @@ class Recorder(TorchDispatchMode):
 
     def _placed(self, what: str) -> str:
         """With the line of the answer that is running."""
-        frame = sys._getframe()
+        frame: FrameType | None = sys._getframe()
         while frame is not None:
             if frame.f_code.co_filename == self._source:
                 return f"{what} ({Path(self._source).name}:{frame.f_lineno})"
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return what
 
 

@@ -57,7 +57,7 @@ def as_tensor(array: NDArray[Any], like: torch.Tensor) -> torch.Tensor:
     return made.double() if made.is_floating_point() else made
 
 
-class Placed(TorchFunctionMode):
+class Placed(TorchFunctionMode):  # type: ignore[misc] # torch is no package of mypy's here
     """Whatever a program says of devices, its tensors are made on this one, and say that they are on a GPU."""
 
     def __init__(self, device: str) -> None:
@@ -86,9 +86,9 @@ def _is_device(item: Any) -> bool:
 
 
 _SAYS: Final = {
-    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
-    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
-    torch.Tensor.device.__get__: torch.device("cuda:0"),  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: True,
+    torch.Tensor.is_cpu.__get__: False,
+    torch.Tensor.device.__get__: torch.device("cuda:0"),
 }
 _FACTORIES: Final = frozenset(
     getattr(torch, name)

@@ -101,10 +101,10 @@ class _Stand:
         return self._tensor.stride(*at)
 
     def numel(self) -> int:
-        return self._tensor.numel()
+        return int(self._tensor.numel())
 
     def data_ptr(self) -> int:
-        return self._tensor.storage_offset() * self._tensor.element_size()
+        return int(self._tensor.storage_offset() * self._tensor.element_size())
 
     def ptr_range(self) -> int:
         return 0
