@@ -145,7 +145,7 @@ class _Launch:
     overlaps: bool
 
 
-Plain = At | bytes | TensorMap  # a place in a buffer, or what it is
+Plain = str | At | bytes | TensorMap  # a buffer's address by its name, a place in it, or what it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _plain(where: str, said: _Bytes | _Address | TensorMap) -> Plain:
         return bytes.fromhex(said.hex)
     if isinstance(said, _Address):
         _number(f"{where}.offset", said.offset, 0, MOST_BYTES)
-        return At(said.address, said.offset)
+        return At(said.address, said.offset) if said.offset else said.address
     for size in (*said.global_dim, *said.global_strides, *said.box_dim):
         _number(f"{where}: a size", size, 0, (1 << 63) - 1)
     return said
