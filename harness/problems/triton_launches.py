@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fmha.harness.contract.device import SINGLE
-from fmha.harness.problems.events import AnswerError, Launched
+from fmha.harness.problems.events import FILLS, AnswerError, Launched
 from fmha.harness.problems.recorder import Recorder
 
 _FORMS: Final[Mapping[str, str]] = {
@@ -116,13 +116,18 @@ def merged(texts: list[str]) -> str:
     if len(distinct) < 2:
         return "".join(distinct)
     made, seen = [distinct[0]], set(_declarations(distinct[0]))
-    for text in distinct[1:]:
+    for number, text in enumerate(distinct[1:], start=1):
         body = re.sub(r"(?m)^\.(version|target|address_size).*\n", "", text)
+        # Files of source lines have numbers of their module; a debugger's sections are of one.
+        body = re.sub(r"(?ms)^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}\n?", "", body)
+        for word in (r"\.file\s+", r"\.loc\s+", r"inlined_at\s+"):
+            body = re.sub(rf"({word})(\d+)", lambda found, n=number: f"{found[1]}{int(found[2]) + 100 * n}", body)
         for line in _declarations(text):
             if line in seen:
                 body = body.replace(line + "\n", "", 1)
-        for entry in ("fmha_fill", "fmha_copy"):  # each extension has them
-            body = re.sub(rf"(?s)[^\n]*\.entry {entry}\(.*?\n}}\n", "", body, count=1)
+        for entry in FILLS:  # each extension has them
+            if any(f".entry {entry}(" in item for item in made):
+                body = re.sub(rf"(?s)[^\n]*\.entry {entry}\(.*?\n}}\n", "", body, count=1)
         seen.update(_declarations(text))
         made.append(body)
     return "\n".join(made)

@@ -222,6 +222,37 @@ def test_two_extensions_of_an_answer_have_functions_of_their_own(tmp_path: Path)
     assert found.status == "pass", found
 
 
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * FACTOR, mask=at < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.zeros_like(x)  # a fill beside a kernel of Triton's: two modules
+        scale_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), BLOCK=128)
+        return out
+"""
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(("factor", "status"), [("1.0", "pass"), ("1.01", "fail")])
+def test_an_answer_in_triton(tmp_path: Path, factor: str, status: str) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "problem.py").write_text(TWICE_PROBLEM)
+    (tmp_path / "answer.py").write_text(TRITON.replace("FACTOR", factor))
+    members = '    problem = "problem.py"\n    source = "answer.py"\n'
+    (tmp_path / "fmha_kernels.py").write_text(f"from fmha import KernelBench\n\n\nclass One(KernelBench):\n{members}")
+    assert judged(tmp_path, "fmha_kernels.py:One", "one", {"n": 200}).status == status
+
+
 def test_a_definition_and_its_solution(tmp_path: Path) -> None:
     """flashinfer-bench's JSON, with a solution that is bound by torch and given its output."""
     reference = "import torch\n\ndef run(x, scale):\n    return (x.float() * scale.float()).to(torch.float16)\n"
