@@ -188,9 +188,9 @@ $(STAMPS)/venv:
 
 # Each set when a target first needs it: a run downloads neither what tests nor what linters need.
 $(STAMPS)/build: SETS := build
-$(STAMPS)/run: SETS := run
+$(STAMPS)/run: SETS := run programs watch
 $(STAMPS)/test: SETS := test
-$(STAMPS)/lint: SETS := run lint
+$(STAMPS)/lint: SETS := run programs watch lint
 $(STAMPS)/site: SETS := site
 $(addprefix $(STAMPS)/,build run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'

@@ -129,8 +129,13 @@ def _ptx(header: bytes, payload: bytes) -> Embedded:
 
 
 def _decompress(packed: bytes, size: int, zstd: bool) -> bytes:
-    import lz4.block  # loaded only by those who open a compressed binary
-    import zstandard
+    try:
+        import lz4.block  # an extra: only those need them who open a compressed binary
+        import zstandard
+    except ImportError as error:
+        raise FatbinError(
+            "its PTX is compressed, and what reads it is not there: pip install lz4 zstandard, or nvcc --no-compress"
+        ) from error
 
     try:
         if zstd:

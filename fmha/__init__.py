@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
+    from fmha.harness.problems.flashinfer_bench import FlashInferBench
+    from fmha.harness.problems.kernelbench import KernelBench
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
     from fmha.harness.worker.subjects.callable_kernel import CallableKernel
     from fmha.harness.worker.subjects.kernel import (
+        At,
         Build,
         Case,
         Field,
@@ -34,13 +37,16 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "At",
     "AttentionResult",
     "Build",
     "CallableKernel",
     "Case",
     "Field",
+    "FlashInferBench",
     "HazardError",
     "Kernel",
+    "KernelBench",
     "Launch",
     "LaunchRefusedError",
     "Output",
@@ -63,7 +69,12 @@ _HOMES = (
     dict.fromkeys(__all__, "fmha.harness.worker.subjects.kernel")
     | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
     | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
-    | {"CallableKernel": "fmha.harness.worker.subjects.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
+    | {
+        "CallableKernel": "fmha.harness.worker.subjects.callable_kernel",
+        "FlashInferBench": "fmha.harness.problems.flashinfer_bench",
+        "KernelBench": "fmha.harness.problems.kernelbench",
+        "TritonKernel": "fmha.harness.triton_kernel",
+    }
 )
 
 

@@ -70,6 +70,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "history": ("A configuration's numbers over the archived runs.", DONE),
     "report": ("Write a run as one HTML file.", DONE),
     "publish": ("Write the archive as a site over commits.", DONE),
+    "lock": ("Write what CI installs, each package with its digest.", DONE),
     "mcp": ("Serve judge, emulate, explain and other tools to a program that writes kernels.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
     "roofline": ("What bounds a kernel on a GPU that is not there: modelled time and floors.", DONE),

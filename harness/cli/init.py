@@ -14,7 +14,7 @@ from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.extras import install
-from fmha.harness.stages.init import ARCHS, EXAMPLES, WORKFLOWS, InitChoice, initialise
+from fmha.harness.stages.init import ARCHS, EXAMPLES, EXTRAS, WORKFLOWS, InitChoice, initialise
 from fmha.harness.stages.installed import PAGE, place
 from fmha.harness.stages.preflight import git_root
 
@@ -28,6 +28,7 @@ On a terminal what no option says is asked; elsewhere its default is taken. Noth
 Examples:
   fmha init
   fmha init --example gemm --arch sm_100a --ci none
+  fmha init --problem level1/19_ReLU.py --answer relu_new.py
 """
 
 
@@ -36,30 +37,54 @@ def command(
     example: Annotated[str | None, typer.Option(help=f"To begin with: {', '.join(EXAMPLES)}.")] = None,
     arch: Annotated[str | None, typer.Option(help=f"To compile for: {', '.join(ARCHS)}.")] = None,
     ci: Annotated[str | None, typer.Option(help=f"Whose workflow to write: {', '.join(WORKFLOWS)}.")] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="In place of an example: KernelBench's .py, or flashinfer-bench's definition.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="To that problem: the .py with ModelNew, or the solution.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, example, arch, ci, sys.stdin.isatty() and not yes and not json, json)
+    context.obj.action = partial(
+        _run, example, (problem, answer), arch, ci, sys.stdin.isatty() and not yes and not json, json
+    )
 
 
-def _run(example: str | None, arch: str | None, ci: str | None, ask: bool, json: bool) -> ExitCode:
+def _run(
+    example: str | None, pair: tuple[str | None, str | None], arch: str | None, ci: str | None, ask: bool, json: bool
+) -> ExitCode:
     root = git_root(Path.cwd())
     default = InitChoice()
+    problem, answer = pair
+    if (problem is None) != (answer is None) or (problem and example):
+        raise UserError("--problem and --answer go together, and without --example")
+    begun = None
+    if problem and answer:
+        from fmha.harness.problems.begin import files
+
+        begun = files(root, problem, answer)
     choice = InitChoice(
-        _chosen("example", example, EXAMPLES, default.example, ask),
+        _chosen(
+            "example",
+            "problem" if begun else example,
+            (*EXAMPLES, *(("problem",) if begun else ())),
+            default.example,
+            ask,
+        ),
         _chosen("arch", arch, ARCHS, default.arch, ask),
         _chosen("ci", ci, WORKFLOWS, default.ci, ask),
     )
-    written = initialise(root, choice)
+    written = initialise(root, choice, begun)
     if json:
         print_json("init", 1, {"root": str(root), "files": written})
         return ExitCode.PASS
     for name in written:
         say(f"wrote {name}")
-    if (extras := EXAMPLES[choice.example]) != EXAMPLES[default.example]:
+    if (extras := EXTRAS[choice.example]) != EXTRAS[default.example]:
         say(f"needs: {install(*extras.split(','))}")
     if WORKFLOWS[choice.ci] and not place():
         say(f"the workflow installs fmha from the repository's variable FMHA; {PAGE} says what to set it to")
+    if WORKFLOWS[choice.ci]:
+        say(f"the workflow installs what fmha-lock.txt has: fmha lock --extras {EXTRAS[choice.example]} writes it")
     say("next: git add -A && git commit -m 'Have the kernel judged' && fmha run-matrix")
     return ExitCode.PASS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, FmhaError, UserError
+from fmha.harness.extras import install
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import commit_facts
@@ -50,6 +52,8 @@ def command(
 
 
 def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
+    if find_spec("watchfiles") is None:
+        raise UserError("watchfiles is not installed, which tells of a save", next_step=install("watch"))
     from fmha.harness.evidence.watch import Watcher, watch, watched  # here: watchfiles is not for every command's start
 
     facts = commit_facts(request.directory)

@@ -19,6 +19,10 @@ from fmha.harness.see.subject import Subject
 
 SHOWN_THREADS: Final = (0, 1, 32, 127)
 DSL_TYPES: Final = {"bf16": "cutlass.BFloat16", "f16": "cutlass.Float16"}
+CONFLICT: Final = (
+    "more passes than the fewest: lanes of a warp want different words of one of the 32 banks, which are 4 bytes wide",
+    "  make each row of that array longer by one element (by 16 bytes, where it is read in vectors), or swizzle it",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +162,13 @@ def smem(subject: Subject) -> Shown:
     memory = first_cta(log)
     lines = [*which, *_operand_lines(memory, log)]
     lines.append("loads and stores of threads: passes, and the fewest there could be")
-    for line in banks.conflicts(log):
+    conflicts = banks.conflicts(log)
+    for line in conflicts:
         factor = f"{line.passes / max(1, line.least):.2f}"
         passes = f"{line.passes} passes of at least {line.least} ({factor} times)"
         lines.append(f"  {line.line}: {line.accesses} x {line.what}, {passes}")
+    if any(line.passes > line.least for line in conflicts):
+        lines.extend(CONFLICT)
     return Shown(tuple(lines))
 
 

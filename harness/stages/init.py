@@ -20,6 +20,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "triton": "nvcc,triton",  # attention, compiled by Triton
     "cute": "nvcc,cute",  # tiles on mma.sync, compiled by CuTe DSL
 }
+EXTRAS: Final[Mapping[str, str]] = {**EXAMPLES, "problem": "nvcc,torch"}  # a problem that the user has, with its answer
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {
     "github": ".github/workflows/fmha.yml",
@@ -39,10 +40,11 @@ class InitChoice:
     ci: str = "github"
 
 
-def initialise(root: Path, choice: InitChoice) -> list[str]:
-    """Writes the files into the repository at `root`, and says their names. Raises UserError, with nothing written,
-    where one of them is there already; InfrastructureError when one cannot be written."""
-    files = _files(choice)
+def initialise(root: Path, choice: InitChoice, begun: Mapping[str, str] | None = None) -> list[str]:
+    """Writes the files into the repository at `root`, `begun` in place of the example's, and says their names.
+    Raises UserError, with nothing written, where one of them is there already; InfrastructureError when one cannot be
+    written."""
+    files = _files(choice, begun)
     if present := [name for name in files if (root / name).exists()]:
         raise UserError(
             f"{', '.join(present)} is there already", where=str(root), next_step="move it away, or write by hand"
@@ -56,15 +58,16 @@ def initialise(root: Path, choice: InitChoice) -> list[str]:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(error.filename)) from error
 
 
-def _files(choice: InitChoice) -> dict[str, str]:
+def _files(choice: InitChoice, begun: Mapping[str, str] | None) -> dict[str, str]:
     home = _EXAMPLES / choice.example
-    files = {name: (home / name).read_text(encoding="utf-8") for name in sorted(os.listdir(home)) if name[0] != "_"}
+    names = sorted(os.listdir(home)) if begun is None else []
+    files = dict(begun or {}) | {name: (home / name).read_text(encoding="utf-8") for name in names if name[0] != "_"}
     files["matrix.yaml"] = files["matrix.yaml"].replace("arch: sm_90a", f"arch: {choice.arch}")
     if workflow := WORKFLOWS[choice.ci]:
         text = (_EXAMPLES / "ci" / "fmha.yml").read_text(encoding="utf-8")
-        text = text.replace("fmha[nvcc]", f"fmha[{EXAMPLES[choice.example]}]")
+        text = text.replace("--extras nvcc", f"--extras {EXTRAS[choice.example]}")
         if here := place():  # what is installed here can be installed there
-            text = re.sub(r"(?m)^ *FMHA: .*\n", "", text).replace('"fmha[', "'fmha[").replace(_FROM, f"{here}'")
+            text = re.sub(r"(?m)^ *FMHA: .*\n", "", text).replace('"fmha @', "'fmha @").replace(_FROM, f"{here}'")
         files[workflow] = text
     return files
 

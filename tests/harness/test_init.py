@@ -22,9 +22,12 @@ def test_every_example_is_one_of_init(repository: Path) -> None:
 )
 def test_the_workflow_installs_what_the_example_imports(tmp_path: Path, example: str, module: str) -> None:
     initialise(tmp_path, InitChoice(example))
-    workflow = yaml.safe_load((tmp_path / ".github/workflows/fmha.yml").read_text())
-    (install,) = [step["run"] for step in workflow["jobs"]["matrix"]["steps"] if step.get("name") == "Install"]
-    (extras,) = re.findall(r"fmha\[([a-z,]+)\]", install)
+    text = (tmp_path / ".github/workflows/fmha.yml").read_text()
+    (install,) = [
+        step["run"] for step in yaml.safe_load(text)["jobs"]["matrix"]["steps"] if step.get("name") == "Install"
+    ]
+    assert install.startswith("pip install --require-hashes --only-binary :all: -r fmha-lock.txt\n")
+    (extras,) = re.findall(r"fmha lock --extras ([a-z,]+)", text)
     installed = " ".join(requirements(extras.split(",")))
     assert "nvidia-cuda-nvcc" in installed
     assert ("triton" in installed) == (module == "triton")

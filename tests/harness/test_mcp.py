@@ -87,6 +87,84 @@ def test_a_planted_race_is_found_and_mended_by_the_tools_words(repository_of_our
         source.write_text(right)
 
 
+TRANSPOSE = """// y = x^T: tiles of 32 by 32 go through shared memory, so that both sides are read in whole rows.
+extern "C" __global__ void __launch_bounds__(256) transpose(const float* x, float* y, int n) {
+  __shared__ float tile[32][32];
+  const int column = threadIdx.x % 32, first = threadIdx.x / 32;
+  for (int at = blockIdx.x * 32; at < n; at += gridDim.x * 32) {
+    for (int row = first; row < 32; row += 8) tile[row][column] = x[(blockIdx.y * 32 + row) * n + at + column];
+    __syncthreads();
+    for (int row = first; row < 32; row += 8) y[(at + row) * n + blockIdx.y * 32 + column] = tile[column][row];
+    __syncthreads();
+  }
+}
+"""
+ADAPTER = """from fmha import Build, Field, Kernel, Launch, Output
+
+
+class Transpose(Kernel):
+    source = "transpose.cu"
+    fields = (Field("n", least=32),)
+
+    def build(self, case, arch):
+        return Build("transpose")
+
+    def inputs(self, case, random):
+        return {"x": random.standard_normal((case.n, case.n)).astype("float32")}
+
+    def outputs(self, case):
+        return {"y": Output((case.n, case.n))}
+
+    def launches(self, case):
+        return [Launch((1, case.n // 32, 1), (256, 1, 1), ["x", "y", case.n])]
+
+    def reference(self, case, inputs):
+        return {"y": inputs["x"].T.astype("float64")}
+"""
+
+
+def test_a_planted_slowness_is_found_and_mended_by_the_tools_words(repository_of_ours: Path, tmp_path: Path) -> None:
+    """The second loop of docs/use/mcp.md. The kernel is right, and each warp reads a column of a tile from one bank."""
+    git(tmp_path, "init", "-q", "-b", "main")
+    source = tmp_path / "transpose.cu"
+    source.write_text(TRANSPOSE)
+    (tmp_path / "fmha_kernels.py").write_text(ADAPTER)
+    text = (repository_of_ours / "matrix.yaml").read_text()
+    text = text.replace("rmsnorm: fmha_kernels.py:RmsNorm", "transpose: fmha_kernels.py:Transpose")
+    text = re.sub(r"(?s)suites:.*?\ngates:", "suites:\n  small: {axes: {n: [32, 256]}}\n\ngates:", text)
+    text = re.sub(r"(?m)^  resources:.*\n", "", text).replace("rmsnorm_rows8_columns256", "transpose_n256")
+    (tmp_path / "matrix.yaml").write_text(text)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "a transpose")
+
+    async def mend(client: Any, ask: Any) -> dict[str, Any]:
+        assert (await ask("judge"))["verdict"] == "PASS"  # nothing is wrong with it but its time
+        before = await ask("trace", kernel="transpose_n256")
+        # Of what a launch waits for on its critical path, the first that is the kernel's own to mend is shared memory.
+        assert list(before["critical_path"])[:2] == ["memory", "shared"]
+        said = (await ask("diag", kernel="transpose_n256", what="smem"))["lines"]
+        worst = next(line for line in said if re.search(r"\((?!1\.00)[\d.]+ times\)", line))
+        place = re.search(r"transpose\.cu:(\d+): ", worst)
+        assert place is not None
+        assert any("make each row of that array longer by one element" in line for line in said)
+        # The array that the named line reads, one element longer a row.
+        name = re.search(r"(\w+)\[\w+\]\[\w+\];", source.read_text().split("\n")[int(place[1]) - 1])
+        assert name is not None
+        longer = lambda found: f"{found[1]}[{int(found[2]) + 1}];"  # noqa: E731
+        source.write_text(re.sub(rf"(__shared__ \w+ {name[1]}\[\d+\])\[(\d+)\];", longer, source.read_text()))
+        after = await ask("trace", kernel="transpose_n256")
+        told = (await ask("diag", kernel="transpose_n256", what="smem"))["lines"]
+        return {
+            "verdict": (await ask("judge"))["verdict"],
+            "conflicts": [line for line in told if "more passes" in line],
+            "quotient": after["call_us"] / before["call_us"],
+        }
+
+    found = talk(tmp_path, mend)
+    assert (found["verdict"], found["conflicts"]) == ("PASS", [])
+    assert found["quotient"] < 0.8
+
+
 def test_what_bounds_a_kernel_is_told(repository_of_ours: Path) -> None:
     case = "rmsnorm_rows8_columns256"
 

@@ -54,11 +54,11 @@ def imported(directory: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("directory", "sets"),
     [
-        ("harness", ["run", "cuda", "torch", "bench", "triton", "cute", "mcp"]),
-        ("emulator", ["run", "torch"]),
+        ("harness", ["run", "cuda", "torch", "bench", "triton", "cute", "mcp", "watch"]),
+        ("emulator", ["run", "programs", "torch"]),
         ("fmha", ["run"]),
         ("tools", ["run", "site", "torch", "triton"]),
-        ("tests", ["build", "run", "test", "torch", "triton", "mcp"]),
+        ("tests", ["build", "run", "test", "torch", "triton"]),
     ],
 )
 def test_imports_are_declared(repository, directory, sets):
@@ -80,6 +80,7 @@ import fmha
 names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
 clients = ("fmha.harness.mcp.server", "fmha.harness.attention", "fmha.harness.exact", "fmha.harness.bench")
 clients += ("fmha.harness.examples.triton", "fmha.harness.triton_choice", "fmha.harness.triton_target")
+clients += ("fmha.harness.problems",)
 clients += tuple(f"fmha.harness.scripted.{name}" for name in ("graphs", "torch_device", "triton_driver"))
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]
 for name in names:

@@ -34,7 +34,6 @@ UNREVISED: frozenset[str] = frozenset(
     {
         "docs/understand/kernel.md",
         "docs/understand/remote-runs.md",
-        "docs/use/see.md",
     }
 )
 

@@ -21,7 +21,7 @@ ROWS = tuple(
         "harness.bench.runs",
         "harness.bench.peers harness.bench.shapes harness.bench.timing",
         "harness.report",
-        "harness.evidence harness.exact harness.see harness.triton_kernel",
+        "harness.evidence harness.exact harness.problems harness.see harness.triton_kernel",
         "harness.scripted",
         "harness.attention harness.emulate harness.stages",
         "harness.hosts harness.judge.comparison",

@@ -47,6 +47,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "bisect, compare, history, report, publish, results, baseline": "they read the archive, which has configurations",
     "bench": "it times attention kernels beside other libraries' on a GPU",
     "docs": "it prints pages",
+    "lock": "it is of packages",
     "mcp": "it serves commands to a program: its tools name configurations and files of PTX",
     "calibrate": "it times small kernels of its own on a GPU",
     "diag descriptor, diag tensormap, diag probe": "they are of a value, of a file, and of small kernels of their own",

@@ -118,10 +118,14 @@ class Adapter:
         return arrays
 
     def outputs(self, case: Case) -> Mapping[str, Output]:
-        return self._buffers("outputs", case)
+        return self._buffers("outputs", case, self._judging)
 
     def scratch(self, case: Case) -> Mapping[str, Output]:
-        return self._buffers("scratch", case)
+        """Of the kernel's side, which knows what its launches leave to each other: never an input."""
+        made = self._buffers("scratch", case, self._kernel_side())
+        if kept := [name for name, item in made.items() if item.first == "input"]:
+            raise self._kernel_side().odd("scratch", f"{kept[0]} is scratch, and would be an input")
+        return made
 
     def launches(self, case: Case, arch: str) -> Sequence[Launch]:
         from fmha.harness.worker.subjects import answers
@@ -172,11 +176,11 @@ class Adapter:
         self._judging.close()
         self.close_kernel()
 
-    def _buffers(self, what: str, case: Case) -> Mapping[str, Output]:
+    def _buffers(self, what: str, case: Case, process: AdapterProcess) -> Mapping[str, Output]:
         from fmha.harness.worker.subjects import answers
 
-        said, _ = self._judging.ask(what, {"case": _said(case)})
-        return _checked(self._judging, what, lambda: answers.buffers(said["buffers"], what))
+        said, _ = process.ask(what, {"case": _said(case)})
+        return _checked(process, what, lambda: answers.buffers(said["buffers"], what))
 
     def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
         if self.tree == self._root and self.description.plain:

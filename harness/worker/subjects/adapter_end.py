@@ -28,7 +28,7 @@ from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.calls import array_of, batch_of_calls, tensor_of
 from fmha.harness.worker.subjects.dtypes import plain, viewed
 from fmha.harness.worker.subjects.frames import Arrays, FrameError, Stream, pieces, received
-from fmha.harness.worker.subjects.kernel import Kernel, Output, Struct, TensorMap
+from fmha.harness.worker.subjects.kernel import At, Kernel, Output, Struct, TensorMap
 from fmha.harness.worker.subjects.loading import load_kernel, told
 
 Answer = tuple[dict[str, Any], Arrays]
@@ -223,8 +223,9 @@ def _argument(item: Any) -> dict[str, Any]:
     if isinstance(item, TensorMap):
         made: dict[str, Any] = encode(item)
         return made
-    if isinstance(item, str):
-        return {"address": item}
+    if isinstance(item, str | At):
+        place = At(item) if isinstance(item, str) else item
+        return {"address": place.buffer, "offset": int(place.offset)}
     if isinstance(item, bytes):
         return {"hex": item.hex()}
     if isinstance(item, np.generic):

@@ -16,7 +16,7 @@ from fmha.harness.judge.case import Field
 from fmha.harness.text import lines
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import MOST_ARRAYS, MOST_BYTES, MOST_NAME
-from fmha.harness.worker.subjects.kernel import Build, Output, TensorMap
+from fmha.harness.worker.subjects.kernel import At, Build, Output, TensorMap
 
 MOST_WORDS: Final = 20_000  # characters of what went wrong
 MOST_ITEMS: Final = 4096  # of anything that is a list
@@ -119,6 +119,7 @@ class _Bytes:
 @dataclass(frozen=True, slots=True)
 class _Address:
     address: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class _Launch:
     overlaps: bool
 
 
-Plain = str | bytes | TensorMap  # a buffer's address by its name, or what it is
+Plain = str | At | bytes | TensorMap  # a buffer's address by its name, a place in it, or what it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,8 @@ def _plain(where: str, said: _Bytes | _Address | TensorMap) -> Plain:
             raise CodecError(f"{where}: more than {MOST_STRUCT} bytes")
         return bytes.fromhex(said.hex)
     if isinstance(said, _Address):
-        return said.address
+        _number(f"{where}.offset", said.offset, 0, MOST_BYTES)
+        return At(said.address, said.offset) if said.offset else said.address
     for size in (*said.global_dim, *said.global_strides, *said.box_dim):
         _number(f"{where}: a size", size, 0, (1 << 63) - 1)
     return said

@@ -28,7 +28,7 @@ from fmha.harness.worker.subjects.adapter_process import AdapterError
 from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
-from fmha.harness.worker.subjects.kernel import Build, Output, TensorMap
+from fmha.harness.worker.subjects.kernel import At, Build, Output, TensorMap
 
 MOST_TOLD: Final = 48  # characters
 
@@ -234,7 +234,8 @@ def _packed(device: Device, argument: Plain | Packed, addresses: Mapping[str, in
         return device.encode_tensor_map(
             TensorMapSpec(item.dtype, address, item.global_dim, item.global_strides, item.box_dim, ones, item.swizzle)
         )
-    return struct.pack("<Q", _address(argument, addresses))
+    place = argument if isinstance(argument, At) else At(argument)
+    return struct.pack("<Q", _address(place.buffer, addresses) + place.offset)
 
 
 def _struct(device: Device, argument: Packed, addresses: Mapping[str, int]) -> bytes:

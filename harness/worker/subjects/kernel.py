@@ -17,6 +17,7 @@ from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.subjects.dtypes import dtype_of, from_dtype, to_dtype
 
 __all__ = [
+    "At",
     "Build",
     "Case",
     "Field",
@@ -83,7 +84,15 @@ class TensorMap:
     swizzle: Literal["none", "32B", "64B", "128B"] = "none"
 
 
-Plain = str | int | float | bytes | np.generic | TensorMap
+@dataclass(frozen=True, slots=True)
+class At:
+    """As an argument the address so many bytes into a buffer."""
+
+    buffer: str
+    offset: int = 0
+
+
+Plain = str | int | float | bytes | np.generic | TensorMap | At
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,7 @@ class Kernel(ABC):
     """
 
     root: Path = Path()  # of the repository; whoever loads the adapter sets it
+    home: Path = Path()  # where the adapter lies: another commit's, where a kernel is judged by that one's
     arch: str = ""  # of the build that `launches` are of; whoever asks for them sets it
     source: ClassVar[str]  # the .cu, or the .ptx of another compiler, from the root of the repository
     sources: ClassVar[tuple[str, ...]] = ()  # files and folders that it includes: a change to them builds anew

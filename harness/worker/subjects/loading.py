@@ -19,13 +19,13 @@ def load_kernel(root: Path, where: str) -> Kernel:
     on_path(root)  # for what lies beside the adapter
     try:
         made = getattr(module_at(path), name)()
+        made.root = made.home = root
     except Exception as error:
         raise UserError(f"{name} cannot be made: {told(error, path)}", where=file) from error
     if not isinstance(made, Kernel) or not all(hasattr(made, needed) for needed in ("source", "fields")):
         raise UserError(f"{name} is no fmha.Kernel with a source and fields", where=file)
     if not isinstance(made, CallableKernel) and not (root / made.source).is_file():
         raise UserError(f"{name}.source: there is no {made.source}", where=file)
-    made.root = root
     return made
 
 

@@ -1,0 +1,165 @@
+"""torch.utils.cpp_extension without torch's C++: the CUDA part to PTX, the host part against fmha_tensors.h.
+
+The host part runs in this process, over tensors without memory, and says what it launches (events.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fmha.emulator.ptx import parse
+from fmha.harness.problems.events import Launched, read_events
+from fmha.harness.worker.compilers.nvcc import find_nvcc
+
+if TYPE_CHECKING:
+    from fmha.harness.problems.recorder import Recorder
+
+INCLUDE: Final = Path(__file__).resolve().parent / "include"
+_FLAGS: Final = ("-std=c++17", "-O3", "-lineinfo", "-diag-suppress=177,550,20012")
+# torch's own, which would undo what is said here or mean nothing to it.
+_KEPT: Final = ("-D", "-O", "--use_fast_math", "-use_fast_math", "--expt", "-std", "--std", "--maxrregcount")
+_MOST_WORDS: Final = 4000  # of what the compiler says
+
+
+class ExtensionError(ValueError):
+    """An extension that cannot be compiled, or whose host code does not do; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What load_inline returns: the functions are its attributes."""
+
+    functions: tuple[str, ...]
+    call: Callable[[str, tuple[Any, ...]], Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.functions:
+            raise AttributeError(f"the extension has no function {name!r}; it has {', '.join(self.functions)}")
+        return lambda *arguments: self.call(name, arguments)
+
+
+class Compiled:
+    """An extension's two halves."""
+
+    def __init__(self, text: str, flags: Sequence[str], arch: str, include: Sequence[Path] = ()) -> None:
+        with tempfile.TemporaryDirectory(prefix="fmha-extension-") as folder:
+            source = Path(folder) / "extension.cu"
+            source.write_text(text, encoding="utf-8")
+            number = arch.removeprefix("sm_")
+            command = [str(find_nvcc().path), *_FLAGS, *flags, f"-I{INCLUDE}", *(f"-I{path}" for path in include)]
+            # One compilation gives both: the host's half, and the PTX that is kept on the way. -fno-gnu-unique: each
+            # of several extensions has a record of its own.
+            command += ["-shared", "-Xcompiler", "-fPIC,-fno-gnu-unique", "-cudart", "none", "--keep"]
+            command += ["--keep-dir", folder, "-gencode", f"arch=compute_{number},code=compute_{number}"]
+            done = subprocess.run(
+                [*command, "-o", "extension.so", "extension.cu"],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            if done.returncode:
+                raise ExtensionError(f"nvcc cannot compile the extension:\n{done.stdout[:_MOST_WORDS]}")
+            self.ptx = next(Path(folder).glob("extension*.ptx")).read_text(encoding="utf-8")
+            self._library = ctypes.CDLL(str(Path(folder) / "extension.so"))
+        self._library.fmha_functions.restype = ctypes.c_char_p
+        for function in parse(self.ptx).functions.values():
+            if function.is_entry:
+                sizes = [parameter.nbytes for parameter in function.params]
+                array = (ctypes.c_int * len(sizes))(*sizes)
+                self._library.fmha_parameters(function.name.encode(), array, len(sizes))
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        return tuple(self._library.fmha_functions().decode().split())
+
+    def call(self, name: str, given: str, buffers: int) -> tuple[str, list[Launched | tuple[int, int] | None]]:
+        """What it returned, and what it did. ExtensionError for what it threw."""
+        said, did = ctypes.c_char_p(), ctypes.c_char_p()
+        failed = self._library.fmha_call(
+            name.encode(), given.encode(), ctypes.c_uint64(buffers), ctypes.byref(said), ctypes.byref(did)
+        )
+        result = (said.value or b"").decode(errors="replace")
+        if failed:
+            raise ExtensionError(f"{name}: {result}")
+        return result, read_events((did.value or b"").decode())
+
+
+# Of a process: each case of a kernel has its host code imported anew.
+_compiled = functools.cache(Compiled)
+
+
+class Extensions:
+    """What stands for torch.utils.cpp_extension while an answer is imported."""
+
+    def __init__(self, arch: str, source: Path, root: Path) -> None:
+        self._arch, self._source, self._root = arch, source, root
+        self._compiled: list[Compiled] = []
+        self.texts: list[str] = []  # what was compiled, with its flags
+        self.recorder: Recorder | None = None  # whoever runs the answer sets it
+
+    @property
+    def ptx(self) -> list[str]:
+        return [item.ptx for item in self._compiled]
+
+    def load_inline(
+        self,
+        name: str = "",
+        cpp_sources: str | Sequence[str] = (),
+        cuda_sources: str | Sequence[str] = (),
+        functions: Any = (),
+        extra_cuda_cflags: Sequence[str] | None = None,
+        **rest: Any,
+    ) -> Extension:
+        cpp = [cpp_sources] if isinstance(cpp_sources, str) else list(cpp_sources)
+        cuda = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources)
+        named = [functions] if isinstance(functions, str) else list(functions or ())
+        lines = "".join(f'    made.def("{item}", &{item});\n' for item in named)
+        module = f"PYBIND11_MODULE(functions, made) {{\n{lines}}}\n" if named else ""
+        text = "\n".join(["#include <torch/extension.h>", *map(self._placed, [*cpp, *cuda]), module])
+        return self._loaded(text, extra_cuda_cflags or (), rest.get("extra_include_paths") or ())
+
+    def load(
+        self, name: str = "", sources: Any = (), extra_cuda_cflags: Sequence[str] | None = None, **rest: Any
+    ) -> Extension:
+        files = [sources] if isinstance(sources, str) else list(sources)
+        paths = [path if path.is_absolute() else self._source.parent / path for path in map(Path, files)]
+        if outside := [path for path in paths if not path.resolve().is_relative_to(self._root.resolve())]:
+            raise ExtensionError(f"{outside[0]} is outside the repository")
+        text = "\n".join(f'#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}' for path in paths)
+        include = [*(rest.get("extra_include_paths") or ()), *{path.parent for path in paths}]
+        return self._loaded(f"#include <torch/extension.h>\n{text}", extra_cuda_cflags or (), include)
+
+    def _placed(self, text: str) -> str:
+        """With the lines of the file that it stands in, so that findings name those."""
+        own = self._source.read_text(encoding="utf-8")
+        at = own.find(text) if text.strip() else -1
+        if at < 0:
+            return text
+        return f'#line {own.count(chr(10), 0, at) + 1} "{self._source.name}"\n{text}'
+
+    def _loaded(self, text: str, flags: Sequence[str], include: Sequence[str | Path]) -> Extension:
+        kept = [flag for flag in flags if flag.startswith(_KEPT)]
+        made = _compiled(text, tuple(kept), self._arch, tuple(Path(item) for item in include))
+        self._compiled.append(made)
+        self.texts.append("\n".join([*kept, text]))
+
+        def call(name: str, arguments: tuple[Any, ...]) -> Any:
+            recorder = self.recorder
+            if recorder is None:
+                raise ExtensionError(f"{name} is called while the answer is imported or made: forward may call it")
+            given = " ".join(itertools.chain.from_iterable(map(recorder.words, arguments)))
+            result, done = made.call(name, given, recorder.next_buffer)
+            return recorder.took(result, done)
+
+        return Extension(made.functions, call)
