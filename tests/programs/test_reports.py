@@ -118,3 +118,9 @@ def test_the_page_has_them_all() -> None:
     rows = re.findall(r"^\| [\w./-]+#\d+ \|.*\| `([a-z-]+)`.* \| (\w+) \|$", PAGE.read_text(), re.MULTILINE)
     told = [(TOLD[program][name], "strict" if name in STRICT else "lenient") for program, name in NAMES]
     assert rows == told
+
+
+def test_a_program_that_hangs_runs_a_second_time(programs: Callable[[str], Path], emulate: Emulate) -> None:
+    again = "the program runs a second time, to say why it hangs"
+    assert again in emulate(programs("reports"), "barrier_each").err
+    assert again not in emulate(programs("reports"), "ssm_scan").err, "a race is no hang"
