@@ -106,10 +106,12 @@ class Machine:
         number: int,
         beside: list[int],
         overlaps: bool,
+        after: int,
         name: str,
+        stream: str,
     ) -> list[dict[str, object]]: ...
     def work_for_host(
-        self, number: int, beside: list[int], name: str, accesses: list[tuple[int, int, bool, str]]
+        self, number: int, beside: list[int], name: str, stream: str, accesses: list[tuple[int, int, bool, str]]
     ) -> list[dict[str, object]]: ...
     def next_grid(self) -> int: ...  # its kernel's address; 0: all that kernels have launched is complete
     def run_next(self, program: Program) -> list[dict[str, object]]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -10,6 +11,7 @@ from fmha.emulator import _core
 
 MOST: Final = 100  # characters of a name in a sentence
 _MANGLED: Final = re.compile(r"\b_Z\w+")
+_SHARED: Final = re.compile(r"\b(shared |shared memory in \[)0x([0-9a-f]+)(?:, 0x[0-9a-f]+\))?")
 
 
 @cache
@@ -32,6 +34,22 @@ def brief(name: str, most: int = MOST) -> str:
 def in_text(ptx: str) -> str:
     """A line of PTX with the last word of each name of C++ in it: `[tile+16]`."""
     return _MANGLED.sub(lambda found: _last(readable(found[0])), ptx)
+
+
+def with_variables(text: str, shared: Sequence[tuple[str, int, int]]) -> str:
+    """A message with the variable in it that lies at each place in shared memory: `shared 0x408 ('bar' + 8)`."""
+    if not shared:
+        return text
+
+    def named(found: re.Match[str]) -> str:
+        at = int(found[2], 16)
+        holds = next(((name, begin) for name, begin, end in shared if begin <= at < end), None)
+        if holds is None:
+            return found[0]
+        beyond = f" + {at - holds[1]}" if at > holds[1] else ""
+        return f"{found[0]} ('{_last(readable(holds[0]))}'{beyond})"
+
+    return _SHARED.sub(named, text)
 
 
 def _last(name: str) -> str:

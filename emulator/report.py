@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fmha.emulator.coverage import chain_of
-from fmha.emulator.names import brief, in_text
+from fmha.emulator.names import brief, in_text, with_variables
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
 from fmha.emulator.timing.launch import Timing
@@ -198,8 +198,10 @@ def findings_of(
     raw: Sequence[dict[str, Any]],
     others: Mapping[int, Sequence[Instruction]] | None = None,
     cooperative: bool = True,
+    shared: Sequence[tuple[str, int, int]] = (),
 ) -> tuple[Finding, ...]:
-    """`others` are the sources of earlier launches by number, which a finding's other place may be of."""
+    """`others` are the sources of earlier launches by number, which a finding's other place may be of; `shared` are the
+    kernel's variables in shared memory, by their places: a message names them."""
 
     def other(f: dict[str, Any]) -> Place | None:
         return place_of((others or {}).get(f["other_launch"], ()) if f["other_launch"] else sources, f["other_pc"])
@@ -207,7 +209,7 @@ def findings_of(
     def message(f: dict[str, Any], place: Place | None) -> str:
         if f["rule"] == "trap" and not cooperative and place and place.of_cooperative_groups:
             return "grid.sync() in a launch that is not cooperative: it traps"
-        return str(f["message"])
+        return with_variables(in_text(str(f["message"])), shared)
 
     def found(f: dict[str, Any]) -> Finding:
         return Finding(
@@ -219,7 +221,7 @@ def findings_of(
             cta=f["cta"],
             warp=f["warp"] if f["warp"] >= 0 else None,
             count=f["count"],
-            details=tuple((place_of(sources, pc), text) for pc, text in f["details"]),
+            details=tuple((place_of(sources, pc), with_variables(text, shared)) for pc, text in f["details"]),
         )
 
     return tuple(_of_header(finding) if finding.of_header else finding for finding in (found(f) for f in raw))

@@ -17,10 +17,13 @@ from fmha.emulator import _core
 from fmha.emulator.debug.barriers import warps_named
 from fmha.emulator.debug.observe import BARRIERS, Log, Seen
 from fmha.emulator.device import Device, Module
+from fmha.emulator.names import with_variables
 
 NEXT: Final = 20_000  # instructions that a warp which is supposed to go on may take to its next wait
 
 NO_CIRCLE: Final = "no circle: somebody waits for what nobody would do any more"
+
+_HELD: Final = "tensor memory that"  # of the core's words for who waits in tcgen05.alloc
 
 Key = tuple[int, int]  # CTA in the grid, offset in its shared memory
 
@@ -133,8 +136,13 @@ def explained(hang: Hang) -> list[str]:
             lines.append(f"    which {_who(after)} would {_deed(via)}")
     else:
         lines.append(NO_CIRCLE)
+        several = len({waiting.cta for waiting in hang.waiting}) > 1
         for waiting in hang.waiting:
-            lines.append(f"  {_who(waiting)} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)}")
+            cta = f" of CTA {waiting.cta}" if several else ""
+            lines.append(f"  {_who(waiting)}{cta} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)}")
+    held = [f"{_who(w)} {_waits(w)} at {w.line} for {w.waits_for}" for w in hang.waiting if _HELD in w.waits_for]
+    if held:  # the others wait for these
+        return [*lines, *(f"likely cause: {cause}: whoever holds it has to deallocate before" for cause in held)]
     causes = [cause for waiting in hang.waiting if (cause := _cause(hang, waiting))]
     lines += [f"likely cause: {cause}" for cause in dict.fromkeys(causes)]
     return lines
@@ -159,14 +167,20 @@ def _barrier(hang: Hang, waiting: Waiting) -> str:
     if waiting.key is None:
         return waiting.waits_for
     state = hang.states.get(waiting.key)
-    name = f"the mbarrier at 0x{waiting.key[1]:x}"
+    name = _mbarrier(hang, waiting.key)
     if waiting.key[0] != waiting.cta:
         name += f" of CTA {waiting.key[0]}"
     if state is None:
         return name
     parts = [f"{state['pending']} of {state['expected']} arrivals missing"] if state["pending"] else []
-    parts += [f"{state['tx']} bytes missing"] if state["tx"] else []
+    parts += [f"{state['tx']} bytes missing"] if state["tx"] > 0 else []
+    parts += [f"{-state['tx']} bytes too many: no expect_tx has announced them"] if state["tx"] < 0 else []
     return f"{name} (phase {state['phase']}, {' and '.join(parts) or 'nothing missing'})"
+
+
+def _mbarrier(hang: Hang, key: Key) -> str:
+    place = with_variables(f"shared 0x{key[1]:x}", hang.log.decoded.shared)
+    return f"the mbarrier at {place.removeprefix('shared ')}"
 
 
 def _ring(hang: Hang) -> list[tuple[Waiting, tuple[str, str]]]:
@@ -211,9 +225,7 @@ def _cause(hang: Hang, waiting: Waiting) -> str | None:
         return f"{waiting.waits_for}, {others}" if waiting.named >= 0 else None
     state = hang.states.get(waiting.key)
     if state is None:
-        return (
-            f"the mbarrier at 0x{waiting.key[1]:x} no longer exists: it was invalidated while {_who(waiting)} needs it"
-        )
+        return f"{_mbarrier(hang, waiting.key)} no longer exists: it was invalidated while {_who(waiting)} needs it"
     history = [e for e in hang.log.of("barrier") if (e["cta"], e["offset"]) == waiting.key]
     for reason in (_bytes_cause, _parity_cause, _peer_cause, _count_cause):
         if said := reason(hang, waiting, state, history):
@@ -264,8 +276,8 @@ def _peer_cause(hang: Hang, waiting: Waiting, state: Seen, history: Sequence[See
         }
         if commits:
             return (
-                f"the commit at {', '.join(sorted(commits))} arrives on the mbarrier at 0x{offset:x} of CTA {cta} and "
-                f"misses that of CTA {waiting.key[0]}: it needs .multicast::cluster and a mask with both"
+                f"the commit at {', '.join(sorted(commits))} arrives on {_mbarrier(hang, waiting.key)} of CTA {cta} "
+                f"and misses that of CTA {waiting.key[0]}: it needs .multicast::cluster and a mask with both"
             )
     return None
 
@@ -279,7 +291,12 @@ def _count_cause(hang: Hang, waiting: Waiting, state: Seen, history: Sequence[Se
     got = sum(e["amount"] for e in now)
     would = hang.would.get(waiting.key, [])
     made = hang.log.line(state["init_pc"])
-    name = f"the mbarrier at 0x{waiting.key[1]:x}"
+    name = _mbarrier(hang, waiting.key)
+    if state["tx"] < 0:
+        return (
+            f"{-state['tx']} bytes have come to {name} of CTA {waiting.key[0]} that nobody has announced there: its "
+            "arrive.expect_tx is missing"
+        )
     if got and not would:
         who = warps_named(e["warp"] for e in now if e["warp"] >= 0)
         where = ", ".join(sorted({hang.log.line(e["pc"]) for e in now}))

@@ -69,6 +69,7 @@ class Decoded:
     dynamic_align: int  # of the .extern .shared arrays, 1 when there is none
     registers: Mapping[str, RegisterPlace]  # by name
     live: int  # of a thread's registers of 32 bits, the most that hold at once what is still read
+    shared: tuple[tuple[str, int, int], ...] = ()  # variables in shared memory: name, begin and end, by their places
 
 
 def uses_heap(decoded: Decoded) -> bool:
@@ -259,7 +260,8 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], 
         builder.emit("ret")
         sources.append(end)
     _mark_validated_loads(builder.emitted)
-    arrays = mark_arrays(builder, _extents(module, function, symbols))
+    extents = _extents(module, function, symbols)
+    arrays = mark_arrays(builder, extents)
     registers, live = allocate(builder, start, shared)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
@@ -272,4 +274,5 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], 
         param_bytes=parameter_layout(function)[1],
         arrays=arrays,
     )
-    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers, live)
+    placed = sorted(((name, *extent) for name, extent in extents.items()), key=lambda variable: variable[1:])
+    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers, live, tuple(placed))

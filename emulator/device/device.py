@@ -183,6 +183,8 @@ class Device(Memory):
         first_plane: int = 0,
         beside: Sequence[int] | None = None,
         title: str | None = None,
+        after: int = 0,
+        stream: str = "",
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
@@ -191,9 +193,10 @@ class Device(Memory):
         cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). A `programmatic`
         launch (cudaLaunchAttributeProgrammaticStreamSerialization) may begin once the launch before it on this device
         has executed griddepcontrol.launch_dependents: what the two access is ordered by griddepcontrol.wait alone.
+        `after` is the number of the launch that it follows, where one of another stream has come in between.
         `beside` names earlier launches, counted as `launches` does, that may be running still, in other streams: all
         others are over. Not None says as well that launches to come may be beside this one. `title` is what reports of
-        later launches call the kernel, by default its name.
+        later launches call the kernel, by default its name, and `stream` what they call its stream.
         CTAs of a lower z than `first_plane` are left out, and what they would have written stays as it was.
         Raises LaunchError for what the driver would refuse and PtxError for PTX that the machine does not model; all
         that the kernel does wrong is in the report.
@@ -215,7 +218,7 @@ class Device(Memory):
         self.launches += 1
         asked = Launched(entry, ctas, threads, clusters, shared_bytes, packed, cooperative, programmatic)
         self.latest = asked
-        if beside is None and not programmatic:
+        if not beside and not programmatic:
             self._sources.clear()  # of launches that are over
         self._sources[self.launches] = decoded.sources
         shape = None
@@ -236,10 +239,12 @@ class Device(Memory):
             number=self.launches,
             beside=list(beside or ()),
             overlaps=beside is not None,
+            after=after,
             name=f"launch {self.launches}, {brief(title or readable(entry))}",
+            stream=stream,
         )
         self._watched.mark(module, entry)
-        findings = findings_of(decoded.sources, raw, self._sources, cooperative)
+        findings = findings_of(decoded.sources, raw, self._sources, cooperative, decoded.shared)
         printed = tuple(self._machine.printed)
         if below is not None:
             findings, printed = below.run(findings, printed)
@@ -252,14 +257,15 @@ class Device(Memory):
         return report
 
     def host_work(
-        self, name: str, accesses: Sequence[tuple[int, int, bool, str]], beside: Sequence[int]
+        self, name: str, accesses: Sequence[tuple[int, int, bool, str]], beside: Sequence[int], stream: str = ""
     ) -> tuple[int, tuple[Finding, ...]]:
         """A copy, a fill or a release of memory that works in the order of a stream: of each access the address, the
         size, whether it writes and the verb that reports use. Call it when the bytes are there, and before they are
-        gone. `beside` is as in `launch`. The number by which `beside` of later work names it, and what is wrong."""
+        gone. `beside` and `stream` are as in `launch`. The number by which `beside` of later work names it, and what is
+        wrong."""
         self._host_work += 1
         number = _HOST_WORK + self._host_work
-        raw = self._machine.work_for_host(number, list(beside), name, list(accesses))
+        raw = self._machine.work_for_host(number, list(beside), name, stream, list(accesses))
         return number, findings_of((), raw, self._sources)
 
     def _below(self, module: Module, entry: str, decoded: Decoded) -> Below | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator.decode import Decoded, uses_heap
-from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, LaunchError, Module, Profile, Schedule
+from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, Entry, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.names import brief
@@ -39,7 +39,7 @@ from fmha.emulator.programs.statuses import (
 )
 from fmha.emulator.programs.wire import Field, Fields
 from fmha.emulator.ptx import PtxError, link
-from fmha.emulator.report import Finding, Report, causes
+from fmha.emulator.report import Finding, causes
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
 from fmha.emulator.textures import FilterError, ImageError, ScaleError
@@ -51,6 +51,8 @@ Keeping = Literal["whole", "sampled"]
 
 _KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister", "cudaMallocArray")
 _HOST_KINDS: Final = range(1, 4)  # which the program has at hand
+_DEFAULT_STREAMS: Final = 2
+_BRANCHES: Final = 1 << 32  # from here on, the streams that a graph's branches are run in
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +86,22 @@ class Launched:
 @dataclass(frozen=True, slots=True)
 class Told:
     """A finding, in the first launch of this kernel that had it; launches are counted from 1. Of a copy or the like
-    `kernel` says what it is, and `launch` is 0. `alike`: others of the launch that have the same cause."""
+    `kernel` says what it is, and `launch` is 0. `alike`: others of the launch that have the same cause. `stream` is
+    what it is called in a program that has several."""
 
     finding: Finding
     kernel: str
     launch: int
     alike: int = 0
+    stream: str = ""
+    names: tuple[str, ...] = ()  # what allocations that the finding names are to the kernel
 
     def __str__(self) -> str:
-        where = f"launch {self.launch}, {brief(self.kernel)}\n" if self.launch else ""
+        of_stream = f" in {self.stream}" if self.stream else ""
+        where = f"launch {self.launch}, {brief(self.kernel)}{of_stream}\n" if self.launch else ""
         more = f"\n  and {self.alike} more between the same lines" if self.alike else ""
-        return f"{where}{self.finding}{more}"
+        names = "".join(f"\n  {name}" for name in self.names)
+        return f"{where}{self.finding}{names}{more}"
 
 
 @dataclass(slots=True)
@@ -118,6 +125,13 @@ def _bytes(box: Box) -> str:
 
 def _accesses(box: Box, verb: str) -> list[Access]:
     return [(at, size, verb == "writes", verb) for at, size in box.rows()]
+
+
+def _stream_name(number: int) -> str:
+    """As a program's author counts them: cudaStreamCreate made the first of these."""
+    if number >= _BRANCHES:
+        return "a branch of a graph"
+    return "the default stream" if number <= _DEFAULT_STREAMS else f"stream {number - _DEFAULT_STREAMS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +160,7 @@ class Machine:
     _held: int = 0
     _made: int = 0
     _known: set[tuple[object, ...]] = field(default_factory=set)
+    _latest: dict[int, int] = field(default_factory=dict)  # launches, by the numbers of streams
 
     @property
     def gpu(self) -> EmulatedGpu:
@@ -219,6 +234,7 @@ class Machine:
         """cudaDeviceReset: memory and modules are gone."""
         self._device = None
         self._launched.clear()
+        self._latest.clear()
         self._buffers.clear()
         self._shared.clear()
         self._held = 0
@@ -285,11 +301,11 @@ class Machine:
     def _in_order(self, fields: Fields, name: str, accesses: Sequence[Access]) -> int:
         """Holds work of the host against launches that may run beside it. Its name, which later launches may give, or
         0 where the program has one stream."""
-        several = bool(fields.integer())
+        stream, several = _stream_name(fields.integer()), bool(fields.integer())
         beside = [fields.integer() for _ in range(fields.integer())]
         if not several or self.options.timing == "sampled":
             return 0
-        number, found = self.device.host_work(name, accesses, beside)
+        number, found = self.device.host_work(name, accesses, beside, stream)
         self._tell_all(name, found, 0)
         return number
 
@@ -390,7 +406,7 @@ class Machine:
         given = fields.dims()
         non_portable, cooperative, programmatic = (bool(fields.integer()) for _ in range(3))
         params = fields.data()
-        several = bool(fields.integer())
+        stream, several = fields.integer(), bool(fields.integer())
         beside = [fields.integer() for _ in range(fields.integer())]
         changed = [(fields.integer(), fields.data()) for _ in range(fields.integer())]
         for address, data in changed:
@@ -418,6 +434,8 @@ class Machine:
                     programmatic,
                     beside=beside if several else None,
                     title=kernel.shown,
+                    after=self._latest.get(stream, 0),
+                    stream=_stream_name(stream) if several else "",
                 )
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
@@ -430,7 +448,14 @@ class Machine:
             report.timing.overlaps = programmatic
             modelled = report.timing.modelled()
         self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats, modelled))
-        self._tell(kernel, report)
+        self._latest[stream] = self.device.launches
+        self._tell_all(
+            kernel.shown,
+            report.findings,
+            len(self.seen.launches),
+            self._pointed_at(entry, params),
+            _stream_name(stream) if several else "",
+        )
         yield self.device.launches
         yield fault_of(report)
         yield len(report.printed)
@@ -476,10 +501,25 @@ class Machine:
         ):
             raise refuse(COOPERATIVE_TOO_LARGE, f"{math.prod(grid)} CTAs are more than the device holds at a time")
 
-    def _tell(self, kernel: _Kernel, report: Report) -> None:
-        self._tell_all(kernel.shown, report.findings, len(self.seen.launches))
+    def _pointed_at(self, entry: Entry, params: bytes) -> dict[str, str]:
+        """By the name of an allocation, the first of a kernel's parameters that points into it."""
+        found: dict[str, str] = {}
+        for n, param in enumerate(entry.params, 1):
+            for at in range(param.offset, param.offset + param.nbytes - 7, 8):
+                buffer = self.device.buffer_at(int.from_bytes(params[at : at + 8], "little"))
+                if buffer is not None:
+                    inside = f", byte {at - param.offset}" if param.nbytes > 8 else ""
+                    found.setdefault(buffer.name, f"parameter {n} of the kernel{inside}")
+        return found
 
-    def _tell_all(self, kernel: str, findings: Sequence[Finding], launch: int) -> None:
+    def _tell_all(
+        self,
+        kernel: str,
+        findings: Sequence[Finding],
+        launch: int,
+        pointed: Mapping[str, str] | None = None,
+        stream: str = "",
+    ) -> None:
         """Each cause once, of all launches of a kernel: with the first of its findings, and how many there are."""
         for group in causes(findings):
             finding = group[0]
@@ -487,7 +527,10 @@ class Machine:
             if finding.rule == "printf" or (self.stopped and finding.rule == "instruction-limit") or key in self._known:
                 continue
             self._known.add(key)
-            told = Told(finding, kernel, launch, len(group) - 1)
+            names = [
+                f"'{name}' is {where}" for name, where in (pointed or {}).items() if f"'{name}'" in finding.message
+            ]
+            told = Told(finding, kernel, launch, len(group) - 1, stream, tuple(names))
             self.seen.findings.append(told)
             self.say(f"{told}\n  what to do: {finding.remedy}" if finding.remedy else str(told))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
 
 BARRIERS: Mapping[str, Rule] = {
     "barrier-index": fault("9.7.13.1, bar, barrier", "A CTA has the barriers 0 to 15.", "Use one of them."),
@@ -41,6 +41,13 @@ BARRIERS: Mapping[str, Rule] = {
         "9.7.13.15.9, mbarrier.init",
         "An mbarrier is used by a warp that has not synchronised with the one that initialised it.",
         "bar.sync between initialisation and first use.",
+        instead=(
+            when(
+                r"shared::cluster\.b64 _",
+                "The barrier of another CTA: barrier.cluster.arrive and wait (cluster.sync()) between mbarrier.init, "
+                "with its fence.mbarrier_init, and the first arrival from outside. __syncthreads is of one CTA.",
+            ),
+        ),
     ),
     "mbarrier-missing-fence": Rule(
         "9.7.13.4, fence.mbarrier_init",

@@ -57,6 +57,13 @@ LAUNCH: Mapping[str, Rule] = {
         "that may belong to another CTA by then.",
         "Wait for every operation, or do not issue an arrival that nobody waits for.",
         lenient=False,
+        instead=(
+            when(
+                r"bulk stores that may still read",
+                "cp.async.bulk.wait_group 0 (or wait_group.read 0) behind the last store, by the thread that issued "
+                "it, before it exits.",
+            ),
+        ),
     ),
     "device-launch": Rule(
         "-",

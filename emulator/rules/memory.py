@@ -16,6 +16,11 @@ MEMORY: Mapping[str, Rule] = {
         "nothing.",
         instead=(
             when(
+                r"the \.cta scope of one",
+                "Give both the scope .gpu: ld.acquire.gpu and st.release.gpu, atomicAdd and not atomicAdd_block, "
+                "__threadfence() and not __threadfence_block().",
+            ),
+            when(
                 r"another cluster or CTA",
                 "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
                 "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
@@ -206,11 +211,24 @@ MEMORY: Mapping[str, Rule] = {
         "An access outside the CTA's shared memory, static and dynamic, or in a CTA that the cluster does not have.",
         "Compare the offset with the launch's dynamic shared memory (shared_bytes); the first kilobyte belongs to the "
         "system.",
+        when(
+            r"names CTA rank", "Compare the rank that mapa was given with %cluster_nctarank, the CTAs of the cluster."
+        ),
     ),
     "global-out-of-bounds": fault(
         "5.1.4, Global State Space",
         "An access that no allocation holds. The message names the allocation that lies nearest.",
         "Check the bound that should have kept this lane away, and the address arithmetic.",
+        when(
+            r"tensor map of 128 bytes at 0x3",
+            "The map lies in a thread's local memory: a copy of it, or a parameter that is no const __grid_constant__. "
+            "Pass it as that, and give the copy the parameter's own address.",
+        ),
+        when(
+            r"which the host has freed",
+            "Free it when the work that uses it is over: behind cudaStreamSynchronize, or by cudaFreeAsync in the "
+            "stream that uses it last. Or the pointer was kept too long.",
+        ),
     ),
     "param-out-of-bounds": fault(
         "5.1.6, Parameter State Space", "An access behind the kernel's parameters.", "Compare with the .entry's list."

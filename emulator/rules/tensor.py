@@ -39,12 +39,14 @@ TENSOR: Mapping[str, Rule] = {
     "tmem-access-under-mma": Rule(
         "9.7.16.6, tcgen05 Memory Consistency Model",
         "Tensor memory is accessed while an MMA may still write it.",
-        "tcgen05.commit after the MMA, wait for the mbarrier, tcgen05.fence::after_thread_sync, then the access.",
+        "tcgen05.commit after the MMA, by the thread that issued it, wait for the mbarrier, "
+        "tcgen05.fence::after_thread_sync, then the access.",
     ),
     "tmem-overwrite-under-mma": Rule(
         "9.7.16.6, tcgen05 Memory Consistency Model",
         "Tensor memory is overwritten while an MMA may still read it as operand A or accumulator.",
-        "tcgen05.commit after the MMA, wait for the mbarrier, tcgen05.fence::after_thread_sync, then the store.",
+        "tcgen05.commit after the MMA, by the thread that issued it, wait for the mbarrier, "
+        "tcgen05.fence::after_thread_sync, then the store.",
     ),
     "tmem-race": Rule(
         "9.7.16.6, tcgen05 Memory Consistency Model",

@@ -88,7 +88,7 @@ def test_a_deadlock_begins_with_what_keeps_the_others() -> None:
     assert told.rule == "deadlock"
     (_, first), (_, second) = told.details
     assert first.startswith(
-        "CTA 0 warp 0 waits for the mbarrier at shared 0x400 of CTA 0, parity 0: in phase 0, 1 of 2"
+        "CTA 0 warp 0 waits for the mbarrier at shared 0x400 ('bar') of CTA 0, parity 0: in phase 0, 1 of 2"
     )
     assert second == "CTA 0 warps 1-3 wait for barrier 0: 96 threads arrived, and not warp 0"
     assert told.place is not None

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from tests.probes import carries, masks, memory, programs, scalar, video
+from tests.probes import carries, masks, memory, nans, programs, scalar, video
 from tests.probes.catalogue import SOURCES
 
 HERE = Path(__file__).resolve().parent
@@ -21,6 +21,9 @@ _WRITTEN = {  # PTX, not made from CUDA
     "carries": carries.ptx,
     "video": video.ptx,
 }
+
+
+_MADE = {"scalar": scalar.source, "nans": nans.source}  # CUDA, of tables
 
 
 def _nvcc(*arguments: str | Path) -> None:
@@ -37,9 +40,9 @@ def build_ptx(source: str, folder: Path) -> Path:
         ptx.write_text(_WRITTEN[source]())
         return ptx
     cuda = HERE / f"{source}.cu"
-    if source == "scalar":
-        cuda = folder / "scalar.cu"
-        cuda.write_text(scalar.source())
+    if source in _MADE:
+        cuda = folder / f"{source}.cu"
+        cuda.write_text(_MADE[source]())
     _nvcc("-arch=compute_90a", "-std=c++17", "-ptx", "-o", ptx, cuda)
     return ptx
 

@@ -12,6 +12,7 @@ from tests.probes import (
     matrix,
     mbarrier,
     memory,
+    nans,
     programs,
     scalar,
     tma,
@@ -33,6 +34,7 @@ _FAMILIES = {
     "groups": groups,
     "cooperative": cooperative,
     "video": video,
+    "nans": nans,
 }
 SOURCES = tuple(_FAMILIES)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fmha import emulator
-from fmha.emulator.device import Device, LaunchError, Module, Profile, Waiver
+from fmha.emulator import Waiver
+from fmha.emulator.device import Device, LaunchError, Module, Profile
 from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
 from tests.probes.catalogue import SOURCES, cases
 from tests.probes.store import Result, save

@@ -11,8 +11,8 @@ from tests.probes.case import Arg, Array, Case, In, Out, hashed32
 from tests.probes.inputs import EDGES, operands
 
 _WIDTH = {1: "h", 2: "h", 4: "r", 8: "l"}
-_CTYPE = {"h": "unsigned short", "r": "unsigned int", "l": "unsigned long long"}
-_DTYPE = {"h": np.uint16, "r": np.uint32, "l": np.uint64}
+CTYPE = {"h": "unsigned short", "r": "unsigned int", "l": "unsigned long long"}
+DTYPE = {"h": np.uint16, "r": np.uint32, "l": np.uint64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,22 +256,27 @@ for _fill in (_approximations, _floats, _halves, _conversions, _integers, _warp_
 ROW_OF = {r.name: r for r in ROWS}
 
 
-def _letter(kind: str) -> str:
+def letter(kind: str) -> str:
+    """Of inline assembly, for a kind of input."""
     return "r" if kind == "member2" else _WIDTH[EDGES[kind].dtype.itemsize]
 
 
 def source() -> str:
+    return source_of(ROWS, "scalar.py")
+
+
+def source_of(rows: list[Row], maker: str) -> str:
     """CUDA of all rows: one thread an element, as many elements as threads."""
-    out = ["// Made by scalar.py: one kernel a row of its table.\n"]
-    for r in ROWS:
-        letters = [_letter(k) for k in r.inputs]
-        parameters = [f"const {_CTYPE[x]}* a{i}" for i, x in enumerate(letters)]
+    out = [f"// Made by {maker}: one kernel a row of its table.\n"]
+    for r in rows:
+        letters = [letter(k) for k in r.inputs]
+        parameters = [f"const {CTYPE[x]}* a{i}" for i, x in enumerate(letters)]
         inputs = ", ".join(f'"{x}"(a{i}[i])' for i, x in enumerate(letters))
         results = ", ".join(f'"={r.result}"(d[{w}])' for w in range(r.words))
         stores = " ".join(f"out[i * {r.words} + {w}] = d[{w}];" for w in range(r.words))
         out.append(
-            f'extern "C" __global__ void {r.name}({", ".join(parameters)}, {_CTYPE[r.result]}* out) {{\n'
-            f"    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n    {_CTYPE[r.result]} d[{r.words}];\n"
+            f'extern "C" __global__ void {r.name}({", ".join(parameters)}, {CTYPE[r.result]}* out) {{\n'
+            f"    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n    {CTYPE[r.result]} d[{r.words}];\n"
             f'    asm volatile("{r.asm}" : {results} : {inputs});\n    {stores}\n}}\n'
         )
     return "\n".join(out)
@@ -313,7 +318,7 @@ def _case(row: Row, salt: int) -> Case:
 
 def _launch(row: Row, values: list[Array]) -> Case:
     n = values[0].size
-    arguments: tuple[Arg, ...] = (*(In(v) for v in values), Out(np.zeros(n * row.words, _DTYPE[row.result])))
+    arguments: tuple[Arg, ...] = (*(In(v) for v in values), Out(np.zeros(n * row.words, DTYPE[row.result])))
     return Case(
         f"scalar/{row.name}", "scalar", row.name, arguments, nan=row.nan, grid=(n // 128, 1, 1), block=(128, 1, 1)
     )

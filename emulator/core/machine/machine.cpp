@@ -28,6 +28,7 @@ u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) 
         if (++number_ == 0) {
             global.forget_shadows();
             in_flight_.clear();
+            primary_ = 0;
             at_start_.clear();
             complete_.clear();
             below_.clear();

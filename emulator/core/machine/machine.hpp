@@ -47,8 +47,11 @@ struct Launch {
     u32 first_plane = 0;        // CTAs of a lower z are left out
     bool overlaps = false;      // others of other streams may be beside it
     u32 number = 0;             // of all launches: what `beside` of others names
-    std::vector<u32> beside{};  // launches before it that nothing orders before it: they are of other streams
-    std::string name{};         // for reports of launches to come
+    std::vector<u32>
+        beside{};          // launches before it that nothing orders before it, ascending: they are of other streams
+    u32 after = 0;         // of a programmatic launch, the one before it in its stream; 0: the latest of all
+    std::string name{};    // for reports of launches to come
+    std::string stream{};  // the same: what its stream is called, "" where there is one
 };
 
 // A host's access to global memory that works in the order of a stream: of a copy, a fill, or what frees memory.
@@ -127,9 +130,12 @@ struct Machine {
         const u32 number = in_flight_[launch - 1].number;
         return is_beside(number) ? number : 0;
     }
-    // Of those that are not known to be complete, how many there are, and what one is called.
-    u32 launches_in_flight() const { return static_cast<u32>(in_flight_.size()); }
+    // What a launch is called that launch_of has given.
     const std::string& name_of_launch(u32 launch) const { return in_flight_[launch - 1].name; }
+    // The launch that this one waits for, as launch_of counts; 0: none that may be running still.
+    u32 primary() const { return primary_; }
+    // The same with its stream, for one that is beside this.
+    std::string in_its_stream(u32 launch) const;
     // A copy or the like, which is told apart as a launch is. Its findings are the launch's that has ended.
     void work_for_host(const Launch& work, const std::vector<HostAccess>& accesses);
     // Launches that are complete before this one begins.
@@ -137,8 +143,8 @@ struct Machine {
     // A CTA lets dependent launches begin, or waits for those that this one depends on.
     void trigger(Warp& w);
     const std::vector<u32>& wait_for_launches();
-    void trigger_as(const Machine& other) { triggered_ |= other.triggered_; }
-    bool triggered() const { return triggered_; }
+    void trigger_as(const Machine& other) { how_.triggered |= other.how_.triggered; }
+    bool triggered() const { return how_.triggered; }
 
     // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
     // when they are used up, what clusters that are gone did is forgotten.
@@ -175,25 +181,36 @@ private:
     void tell(Finding f);
     void collect_findings();
 
+    // Whether all CTAs of a launch let dependent launches begin; `late`: one of them when it knew that what it depends
+    // on is complete.
+    struct Triggered {
+        bool triggered = false, late = false;
+    };
     // Launches that are not known to be complete, in order: the number of each one's last cluster, and the launches
-    // that have completed when it has.
+    // that have completed when it begins and when it has.
     struct InFlight {
         u16 last;
         u32 number;
-        std::string name;
-        std::vector<u32> complete;
+        std::string name, stream;
+        std::vector<u32> at_start, complete;
+        Triggered how{};
+        bool of_host = false;
         std::vector<u32> below{};  // of the last grid of a launch: those of its grids that came before
     };
-    bool is_beside(u32 number) const { return std::ranges::find(launch->beside, number) != launch->beside.end(); }
+    bool is_beside(u32 number) const { return std::ranges::binary_search(launch->beside, number); }
+    // The launch that a programmatic one may begin before the end of, among those in flight.
+    u32 find_primary() const;
 
     std::vector<InFlight> in_flight_;
     // Indices of in_flight_, from 1: complete when this launch begins, and when it waits or has ended.
     std::vector<u32> at_start_, complete_;
     std::vector<u32> below_;  // grids of this launch that came before the one that is running
-    bool triggered_ = false, dependent_ = false, waited_ = false;
-    bool triggered_late_ = false;  // by a CTA that knew then that what it depends on is complete
-    u32 launched_ = 0;             // the number of this launch
-    std::string launched_name_;
+    Triggered how_;
+    bool dependent_ = false, waited_ = false;
+    bool host_works_ = false;  // this is no launch, but work of the host
+    u32 primary_ = 0;          // of in_flight_, from 1
+    u32 launched_ = 0;         // the number of this launch
+    std::string launched_name_, launched_stream_;
     Launch host_work_;
 
     u16 number_ = 0;

@@ -41,8 +41,13 @@ void GlobalMemory::back(u64 address, u64 size, std::string name) {
 }
 
 void GlobalMemory::release(u64 address) {
-    if (allocations_.erase(address) == 0)
+    const auto it = allocations_.find(address);
+    if (it == allocations_.end())
         throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
+    constexpr std::size_t kReleased = 64;
+    if (released_.size() == kReleased) released_.pop_front();
+    released_.push_back({address, it->second.size, std::move(it->second.name)});
+    allocations_.erase(it);
 }
 
 u64 GlobalMemory::allocate_in_heap(u64 size) {
@@ -91,6 +96,10 @@ const Allocation* GlobalMemory::holder(u64 address) const {
 }
 
 std::string GlobalMemory::describe(u64 address) const {
+    for (auto r = released_.rbegin(); r != released_.rend(); ++r)
+        if (address - r->base < r->size)
+            return format("%llu bytes into '%s' of %llu bytes, which the host has freed",
+                          (unsigned long long)(address - r->base), r->name.c_str(), (unsigned long long)r->size);
     auto it = allocations_.upper_bound(address);
     if (it == allocations_.begin()) return "below every allocation";
     --it;

@@ -88,6 +88,11 @@ private:
 
     std::map<u64, Allocation> allocations_, freed_;
     std::deque<u64> freed_in_turn_;
+    struct Released {
+        u64 base, size;
+        std::string name;
+    };
+    std::deque<Released> released_;  // by the host, the last few
     u64 kept_freed_ = 0;
     u64 next_ = kGlobalBase + kAllocationGap;
     u32 indices_ = 0;

@@ -416,16 +416,16 @@ void WarpClocks::release_to(Message& m, u32 lanes) {
 }
 
 void WarpClocks::learn_by_lane(const Message& m, u32 lanes) {
+    if (m.cluster == cluster) return learn(m.generic, m.foreign, lanes);
     ForeignClocks others = m.foreign;
-    const bool own = m.cluster == cluster;
-    if (!own && m.cluster != kNoCluster) others.join(m.cluster, m.generic, m.async_global);
-    learn(own ? m.generic : VectorClock{}, others, lanes);
+    if (m.cluster != kNoCluster) others.join(m.cluster, m.generic, m.async_global);
+    learn({}, others, lanes);
 }
 
 void WarpClocks::acquire(const Message& m, u32 lanes) {
     lanes_ordered = std::max(lanes_ordered, lanes_released);
     fences.join(m.fences);
-    if (by_lane) learn_by_lane(m, lanes);
+    if (by_lane && (lanes != kAllLanes || !lane_views.empty())) learn_by_lane(m, lanes);
     for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
     if (m.cluster != cluster) {
         if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);

@@ -119,9 +119,23 @@ nb::list findings_of(const Machine& m) {
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
              std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
-             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps, std::string name) {
-    Launch launch{grid,         block,       cluster,  dynamic_shared, records<u8>(params), workspace,
-                  programmatic, first_plane, overlaps, number,         std::move(beside),   std::move(name)};
+             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps, u32 after, std::string name,
+             std::string stream) {
+    std::ranges::sort(beside);
+    Launch launch{grid,
+                  block,
+                  cluster,
+                  dynamic_shared,
+                  records<u8>(params),
+                  workspace,
+                  programmatic,
+                  first_plane,
+                  overlaps,
+                  number,
+                  std::move(beside),
+                  after,
+                  std::move(name),
+                  std::move(stream)};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
@@ -130,13 +144,15 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
 }
 
 // What a host's work accesses: addresses, sizes, whether it writes, and the verb of it.
-nb::list work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::string name,
+nb::list work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::string name, std::string stream,
                        const std::vector<std::tuple<u64, u64, bool, std::string>>& accesses) {
     Launch work;
     work.overlaps = true;
     work.number = number;
+    std::ranges::sort(beside);
     work.beside = std::move(beside);
     work.name = std::move(name);
+    work.stream = std::move(stream);
     std::vector<HostAccess> all;
     for (const auto& [address, size, write, verb] : accesses) all.push_back({address, size, write, verb.c_str()});
     m.work_for_host(work, all);
@@ -612,8 +628,9 @@ NB_MODULE(_core, module) {
         .def_prop_ro("printed", &printed_by)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
-             nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"), nb::arg("name"))
-        .def("work_for_host", &work_for_host, nb::arg("number"), nb::arg("beside"), nb::arg("name"),
+             nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"), nb::arg("after"),
+             nb::arg("name"), nb::arg("stream"))
+        .def("work_for_host", &work_for_host, nb::arg("number"), nb::arg("beside"), nb::arg("name"), nb::arg("stream"),
              nb::arg("accesses"))
         .def("next_grid", &Machine::next_grid)
         .def("run_next", &run_next, nb::arg("program"))

@@ -47,7 +47,7 @@ void lay(Request& request, const Side& side, const Box& box) {
 
 Reply ask_in_order(Process& p, Request request) {
     const std::vector<std::uint64_t> beside = p.order.begin(p.working);
-    request.integer(p.order.several()).integer(beside.size());
+    request.integer(p.working.id).integer(p.order.several()).integer(beside.size());
     for (const std::uint64_t name : beside) request.integer(name);
     Reply reply = p.ask(std::move(request));
     if (reply.status) return reply;

@@ -116,10 +116,9 @@ Status instantiate(Process& p, void** out, const void* handle, unsigned long lon
     auto exec = std::make_unique<Exec>();
     exec->graph = graph.copy();
     flatten(graph, {}, exec->steps);
-    constexpr unsigned kNonBlocking = 1;
     for (std::size_t lanes = assign_lanes(exec->steps); lanes > 1; --lanes) {
         exec->lanes.push_back(nullptr);
-        if (const Status status = cudaStreamCreateWithFlags(&exec->lanes.back(), kNonBlocking)) return status;
+        if (const Status status = create_branch(&exec->lanes.back())) return status;
     }
     execs.insert(exec.get());
     *out = exec.release();

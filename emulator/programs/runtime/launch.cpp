@@ -63,7 +63,7 @@ Status start(Process& p, Function* function, const Shape& shape, const std::vect
     request.integer(shape.programmatic && follows).bytes(bytes.data(), bytes.size());
     const StreamOrder::Stream stream = stream_of(shape.stream);
     const std::vector<std::uint64_t> beside = p.order.begin(stream);
-    request.integer(p.order.several()).integer(beside.size());
+    request.integer(stream.id).integer(p.order.several()).integer(beside.size());
     for (const std::uint64_t number : beside) request.integer(number);
     p.send_shared(request);
     Reply reply = p.ask(std::move(request));

@@ -143,6 +143,7 @@ Status Process::resolve(Variable& v) {
                             .integer(1)
                             .integer(1)
                             .integer(0)
+                            .integer(0)
                             .integer(0));
     initial.integer();  // of work that other streams may be beside: there is none
     const auto bytes = initial.bytes();
@@ -225,7 +226,7 @@ Status Process::release(Address address, bool in_stream) {
     allocations.erase(it);
     Request request("free");
     request.integer(address);
-    if (!in_stream) return ask(std::move(request.integer(0).integer(0))).status;
+    if (!in_stream) return ask(std::move(request.integer(0).integer(0).integer(0))).status;
     return ask_in_order(*this, std::move(request)).status;
 }
 

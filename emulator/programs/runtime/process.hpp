@@ -164,6 +164,9 @@ Reply ask_in_order(Process& p, Request request);
 // What a handle stands for; the default streams, and handles that are none, are the legacy one.
 StreamOrder::Stream stream_of(const void* handle);
 
+// A stream for a branch of a graph.
+Status create_branch(void** out);
+
 // Of a call that puts work into a stream, and leaves the host to go on.
 template <class F>
 Status on_stream(const void* stream, F f) {

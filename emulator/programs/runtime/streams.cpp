@@ -20,17 +20,18 @@ struct Event {
     bool timed, recorded;
 };
 
-std::atomic<unsigned long long> made{3};  // 1 and 2 are the default streams
-std::set<const void*> live;               // under the process's lock
+std::atomic<unsigned long long> made{3};               // 1 and 2 are the default streams
+std::atomic<unsigned long long> branches{1ull << 32};  // of graphs: no program has made these
+std::set<const void*> live;                            // under the process's lock
 
 // 0, 1 and 2 are the default streams' handles.
 bool is_default(const void* s) { return reinterpret_cast<std::uintptr_t>(s) <= 2; }
 bool is_live(const void* handle) { return is_default(handle) || live.contains(handle); }
 
-Status create(void** out, unsigned flags, int priority) {
+Status create(void** out, unsigned flags, int priority, std::atomic<unsigned long long>& numbers = made) {
     return with_device([&](Process& p) {
         if (!out) return Status{kInvalidValue};
-        *out = new Stream{flags, priority, made++};
+        *out = new Stream{flags, priority, numbers++};
         live.insert(*out);
         p.order.expect_several();
         return Status{kSuccess};
@@ -90,6 +91,11 @@ StreamOrder::Stream stream_of(const void* handle) {
     if (is_default(handle) || !live.contains(handle)) return {StreamOrder::kLegacy, true};
     const auto& s = *static_cast<const Stream*>(handle);
     return {s.id, !(s.flags & kNonBlocking)};
+}
+
+Status create_branch(void** out) {
+    constexpr unsigned kNonBlocking = 1;
+    return create(out, kNonBlocking, 0, branches);
 }
 
 }  // namespace fmha

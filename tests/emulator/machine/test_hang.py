@@ -11,7 +11,11 @@ from fmha.emulator.debug.hang import Watch, explained
 from tests.pages import assert_shown
 
 SOURCE = Path(__file__).parents[1] / "hangs" / "hangs.ptx"
-LAUNCHES = {"count": (1, 128), "parity": (1, 64), "bytes": (1, 64), "peer": (2, 32), "circle": (1, 64)}
+LAUNCHES = {
+    "count": (1, 128), "parity": (1, 64), "bytes": (1, 64), "peer": (2, 32), "circle": (1, 64), "columns": (1, 64),
+    "unannounced": (2, 32),
+}  # fmt: skip
+WITH_X = ("bytes", "unannounced")
 
 
 def line_of(text: str, nth: int = 0) -> int:
@@ -26,7 +30,7 @@ def why(entry: str, schedule: str = "realistic") -> list[str]:
     watch = Watch()
     grid, block = LAUNCHES[entry]
     with watch(device, module, entry):
-        report = device.launch(module, entry, grid, block, [buffer.address] if entry == "bytes" else [])
+        report = device.launch(module, entry, grid, block, [buffer.address] if entry in WITH_X else [])
     assert [f.rule for f in report.findings if f.rule in ("deadlock", "livelock")] == ["deadlock"]
     (hang,) = watch.hangs
     return explained(hang)
@@ -76,6 +80,22 @@ def test_a_circle_of_waits():
     assert f"warp 1 waits at PTX line {full} for the mbarrier at" in text
     assert f"which warp 0 would arrive on at PTX line {line_of('_, [full];', 2)}" in text
     assert f"which warp 1 would arrive on at PTX line {line_of('_, [empty];')}" in text
+
+
+def test_columns_that_another_warp_holds():
+    said = why("columns")
+    asks = line_of("tcgen05.alloc.cta_group::1", 1)
+    (told,) = [line for line in said if line.startswith("likely cause: ")]
+    assert told.startswith(f"likely cause: warp 1 waits at PTX line {asks} for tensor memory that is still allocated")
+    assert "barrier" not in told, "warp 0 waits for warp 1, not the other way round"
+
+
+def test_bytes_that_nobody_has_announced():
+    said = "\n".join(why("unannounced"))
+    wait = line_of("[full], 0;", -1)
+    missing = "(phase 0, 1 of 1 arrivals missing and 1024 bytes too many: no expect_tx has announced them)"
+    assert f"warp 0 of CTA 1 waits at PTX line {wait} for the mbarrier at 0x1400 ('full') {missing}" in said
+    assert "likely cause: 1024 bytes have come to the mbarrier at 0x1400 ('full') of CTA 1 that nobody has" in said
 
 
 def test_who_looks_on_changes_nothing():

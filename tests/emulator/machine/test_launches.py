@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fmha.emulator import Device, Report, load_ptx
+from fmha.emulator.device import PROFILES, Profile
 
 _MODULE = """.version 9.0
 .target sm_100a
@@ -216,8 +217,9 @@ def test_launches_of_several_streams(
     assert got == found
 
 
-def test_a_count_that_two_streams_share_is_a_warning_leniently() -> None:
-    device = Device(profile="lenient")
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_count_that_two_streams_share_is_a_warning(profile: Profile) -> None:
+    device = Device(profile=profile)
     out = device.alloc(256, "out", zeroed=True)
     body = "atom.global.add.u32 %r1, [%out], 1;"
     assert not launch(device, out.address, body, beside=[])
@@ -257,6 +259,81 @@ def test_what_the_host_does_in_a_stream_is_held_against_launches() -> None:
     assert race.other is not None
     assert launch(device, out.address, _STORE, beside=[number]) == {"stream-race"}
     assert launch(device, out.address, _LOAD, beside=[number]) == set(), "the copy has read, too"
+
+
+def test_streams_are_named_where_they_have_names() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    module = load_ptx(_MODULE.format(body=_STORE))
+    assert not device.launch(module, "k", 1, 64, [out.address], beside=[], stream="stream 1").findings
+    number, (race,) = device.host_work("a copy", [(out.address, 256, False, "reads")], [1], "stream 2")
+    told = "a copy in stream 2 reads 'out' at byte 0, which launch 1, k in stream 1 writes: no event and no"
+    assert race.message.startswith(told)
+    assert race.remedy
+    (race,) = device.launch(module, "k", 1, 64, [out.address], beside=[number], stream="stream 1").findings
+    assert "which a copy in stream 2 reads: no event" in race.message
+
+
+@pytest.mark.parametrize("beside", [[1, 2], [1], []])
+def test_what_comes_in_between_leaves_a_launch_dependent_on_that_of_its_stream(beside: list[int]) -> None:
+    """The second launch is of another stream and lets nothing begin early; the third follows the first."""
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert not launch(device, out.address, _TRIGGER + _STORE, beside=[])
+    assert not launch(device, out.address, "", beside=[1])
+    copy, found = device.host_work("a copy", [(out.address + 512, 256, True, "writes")], beside)
+    assert not found
+    others = [2, copy]
+    assert launch(device, out.address, _LOAD, programmatic=True, after=1, beside=others) == {"launch-race"}
+    assert launch(device, out.address, _WAIT + _LOAD, programmatic=True, after=1, beside=others) == set()
+
+
+def test_a_copy_behind_a_launch_leaves_the_next_one_dependent() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert not launch(device, out.address, _TRIGGER + _STORE, beside=[])
+    device.host_work("a copy", [(out.address + 512, 256, True, "writes")], [1])
+    assert launch(device, out.address, _LOAD, programmatic=True) == {"launch-race"}
+
+
+def test_sources_of_launches_that_are_over_are_given_up() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    for _ in range(5):
+        assert not launch(device, out.address, _STORE, beside=[])
+    assert len(device._sources) == 1
+
+
+def test_a_poll_of_local_memory_is_called_that() -> None:
+    body = """.local .b32 own; .reg .b64 %own; st.local.b32 [own], 0; mov.u64 %own, own; cvta.local.u64 %own, %own;
+    POLL: ld.volatile.b32 %r1, [%own]; setp.eq.b32 %p1, %r1, 0; @%p1 bra POLL;"""
+    device = Device(max_instructions=200_000)
+    (hang,) = device.launch(load_ptx(_MODULE.format(body=body)), "k", 1, 32, [device.alloc(64).address]).findings
+    assert hang.rule == "livelock"
+    assert "waits for a value in its own local memory, which holds 0" in hang.details[0][1]
+
+
+def test_who_polls_is_told_before_those_that_wait_for_it() -> None:
+    body = """@!%p0 bra MEET; POLL: ld.relaxed.gpu.global.b32 %r1, [%out]; setp.eq.b32 %p1, %r1, 0; @%p1 bra POLL;
+    MEET: bar.sync 0;"""
+    device = Device(max_instructions=200_000)
+    flag = device.alloc(64, "flag", zeroed=True)
+    (hang,) = device.launch(load_ptx(_MODULE.format(body=body)), "k", 1, 64, [flag.address]).findings
+    assert hang.rule == "livelock"
+    assert hang.place is not None
+    assert "bar.sync" not in hang.place.ptx_text
+    assert "waits for a value of 'flag' at byte 0 to change, which holds 0" in hang.details[0][1]
+
+
+def test_memory_that_the_host_has_freed_is_called_that() -> None:
+    device = Device()
+    gone, out = device.alloc(256, "gone"), device.alloc(1024, "out")
+    device.free(gone)
+    (fault,) = device.launch(load_ptx(_MODULE.format(body=_LOAD)), "k", 1, 32, [gone.address]).findings
+    assert fault.rule == "global-out-of-bounds"
+    assert "0 bytes into 'gone' of 256 bytes, which the host has freed" in fault.message
+    assert "cudaFreeAsync" in fault.remedy
+    assert not device.launch(load_ptx(_MODULE.format(body="")), "k", 1, 32, [out.address]).findings
 
 
 def test_a_dependent_launch_may_be_beside_others() -> None:

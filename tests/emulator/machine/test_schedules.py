@@ -142,7 +142,7 @@ def test_a_deadlock_says_where_each_warp_waits_and_for_what() -> None:
     assert finding.rule == "deadlock"
     assert "; 4 waiting" in finding.message
     polling, waiting = (text for _, text in finding.details)  # what is never completed comes first
-    assert polling.startswith("CTA 0 warps 1-3 wait for the mbarrier at shared 0x400 of CTA 0, parity 0: in phase 0, ")
+    assert polling.startswith("CTA 0 warps 1-3 wait for the mbarrier at shared 0x400 ('bar') of CTA 0, parity 0: in")
     assert "1 of 1 arrivals pending" in polling
     assert waiting == "CTA 0 warp 0 waits for barrier 3: 32 of 128 threads arrived"
     for place, _ in finding.details:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fmha.emulator import Device, load_ptx
 from tests.emulator.micro import run_micro
 
 # Warp 0 writes a tile's first words, a word a lane, one thread stores them with a bulk copy.
@@ -205,3 +206,13 @@ def test_a_sequential_fence_hands_on_to_a_lane_that_has_met_it():
     tell, hear = (t.replace(".cta", ".gpu") for t in (TELL, HEAR.replace("fence.acq_rel.cta", "fence.sc.gpu")))
     assert rules(told + tell + hear) == {"lane-alone"}
     assert rules(told + "bar.warp.sync -1;" + tell + hear) == set()
+
+
+def test_of_another_cluster_a_lane_alone_is_a_warning(repository):
+    """Which lane wrote these bytes nobody knows any longer: it may be the one that released."""
+    module = load_ptx(repository / "tests/emulator/catalogue/grids/release_alone.ptx")
+    device = Device(profile="strict")
+    out, given = device.alloc(4096, "out", zeroed=True), device.alloc(4096, "in", zeroed=True)
+    report = device.launch(module, "mistake", 2, 32, [out.address, given.address])
+    assert [(f.rule, f.severity) for f in report.findings] == [("lane-alone", "warning")]
+    assert report.ok

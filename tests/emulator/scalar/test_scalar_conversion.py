@@ -33,8 +33,8 @@ def test_float_to_float(to: str, of: str, mode: str) -> None:
 
     def expected(bits: int) -> int | None:
         x = decode(of, bits)
-        if x.kind == "nan" and (to, of) in (("f64", "f32"), ("f32", "bf16")):
-            return None  # payloads are not specified
+        if x.kind == "nan" and ("f64" in (to, of) or (to, of) == ("f32", "bf16")):
+            return None  # payloads are not specified; tests/probes/nans.py has an H200's
         return encode(to, x, mode or "rn")
 
     check(f"cvt{suffix}.{to}.{of} %d0, %a;", [_inputs(of)], WIDTH[to], expected)

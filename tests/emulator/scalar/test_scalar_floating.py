@@ -165,6 +165,8 @@ def _extreme(name: str, op: str, flags: str) -> Callable[..., int]:
 
     def two(a: int, b: int) -> int:
         nans = [decode(name, v).kind == "nan" for v in (a, b)]
+        if all(nans) and name == "f64":
+            return b | 1 << 51
         if all(nans) or (any(nans) and "NaN" in flags):
             return nan
         if any(nans):
@@ -207,12 +209,14 @@ def test_signs(name: str) -> None:
     sign = 1 << SIGNS[name]
     inputs = _arguments(name, 2)
 
-    def one_nan(x: int) -> int:
-        """As an H200 does, which adds zero; f64 keeps its bits."""
-        return sign - 1 if name != "f64" and decode(name, x).kind == "nan" else x
+    def unless_nan(a: int, result: int) -> int:
+        """As an H200 does, which adds zero; a NaN of f64 keeps its bits and is quiet."""
+        if decode(name, a).kind != "nan":
+            return result
+        return a | 1 << 51 if name == "f64" else sign - 1
 
-    check(f"neg.{name} %d0, %a;", inputs[:1], WIDTH[name], lambda a: one_nan(a ^ sign))
-    check(f"abs.{name} %d0, %a;", inputs[:1], WIDTH[name], lambda a: one_nan(a & ~sign))
+    check(f"neg.{name} %d0, %a;", inputs[:1], WIDTH[name], lambda a: unless_nan(a, a ^ sign))
+    check(f"abs.{name} %d0, %a;", inputs[:1], WIDTH[name], lambda a: unless_nan(a, a & ~sign))
     if name in ("f32", "f64"):
         check(f"copysign.{name} %d0, %a, %b;", inputs, WIDTH[name], lambda a, b: a & sign | b & ~sign)
 

@@ -34,11 +34,11 @@ void Machine::hold_against_launches(const HostAccess& access, const Accessor& wh
         f.rule = "stream-race";
         f.other_pc = static_cast<i32>(c.earlier->pc);
         f.other_launch = other.number;
-        f.message = format(
-            "%s %s '%s' at byte %llu, which %s, of another stream, %s: no event and no synchronisation "
-            "orders the two",
-            launch->name.c_str(), access.verb, a->name.c_str(), (unsigned long long)at, other.name.c_str(),
-            c.earlier_was_write ? "writes" : "reads");
+        const std::string called = launch->stream.empty() ? launch->name : launch->name + " in " + launch->stream;
+        f.message =
+            format("%s %s '%s' at byte %llu, which %s %s: no event and no synchronisation orders the two",
+                   called.c_str(), access.verb, a->name.c_str(), (unsigned long long)at,
+                   in_its_stream(launch_of(c.earlier->cluster)).c_str(), c.earlier_was_write ? "writes" : "reads");
         const auto told = [&](const Finding& g) { return g.other_launch == f.other_launch; };
         if (std::ranges::none_of(launch_findings.list(), told)) launch_findings.add(std::move(f));
     };

@@ -1,6 +1,5 @@
 // The run of a launch to its end.
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 #include "machine/grid/grid.hpp"
@@ -24,13 +23,20 @@ void Machine::begin(bool of_host) {
     random.seed(seed);
     search.begin(random);
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
-    if (tree->size()) at_start_ = tree->at(0).complete;  // of the launch before this one, whatever its last grid knew
-    dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
+    // Of the launch before this one, whatever its last grid knew.
+    if (tree->size() && !host_works_) at_start_ = tree->at(0).complete;
+    primary_ = 0;
+    dependent_ = false;
+    if (number_ > 0 && number_ < kMostNumbers) {
+        in_flight_.push_back({number_, launched_, std::move(launched_name_), std::move(launched_stream_),
+                              std::move(at_start_), std::move(complete_), how_, host_works_,
+                              std::exchange(below_, {})});
+        if (launch->programmatic) primary_ = find_primary();
+        dependent_ = primary_ != 0;
+    }
     // Work of the host comes behind all that is not beside it, which need not be over for other streams.
-    const bool keeps = dependent_ || !launch->beside.empty() || (of_host && number_ > 0);
+    const bool keeps = dependent_ || !launch->beside.empty() || of_host;
     if (keeps && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, launched_, launched_name_, std::move(complete_), std::exchange(below_, {})});
-        if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();
     } else {
@@ -39,12 +45,29 @@ void Machine::begin(bool of_host) {
     complete_ = at_start_;
     launched_ = launch->number;
     launched_name_ = launch->name;
-    triggered_ = waited_ = triggered_late_ = false;
+    launched_stream_ = launch->stream;
+    host_works_ = of_host;
+    waited_ = false;
+    how_ = {};
+}
+
+u32 Machine::find_primary() const {
+    for (u32 n = static_cast<u32>(in_flight_.size()); n; --n) {
+        const InFlight& l = in_flight_[n - 1];
+        if (launch->after ? l.number == launch->after : !l.of_host) return l.how.triggered ? n : 0;
+    }
+    return 0;
+}
+
+std::string Machine::in_its_stream(u32 n) const {
+    const InFlight& l = in_flight_[n - 1];
+    return l.name + (l.stream.empty() ? ", of another stream," : format(" in %s", l.stream.c_str()));
 }
 
 // Nothing is in flight.
 void Machine::forget_launches() {
     in_flight_.clear();
+    primary_ = 0;
     at_start_.clear();
     complete_.clear();
     below_.clear();
@@ -60,12 +83,12 @@ bool Machine::runs_below() const { return tree && tree->running(); }
 void Machine::begin_below() {
     const DeviceGrid& grid = tree->at(next_grid_);
     std::vector<u32> complete = tree->complete_before(next_grid_);
-    const bool alone = !triggered_ && !tree->at(0).launch.overlaps && complete.size() == in_flight_.size() + 1;
+    const bool alone = !how_.triggered && !tree->at(0).launch.overlaps && complete.size() == in_flight_.size() + 1;
     if (alone || number_ >= kMostNumbers) {
         forget_launches();
         tree->forget();
     } else {
-        in_flight_.push_back({number_, launched_, launched_name_, {}});
+        in_flight_.push_back({number_, launched_, launched_name_, launched_stream_, {}, {}});
         below_.push_back(static_cast<u32>(in_flight_.size()));
         global.keep_written();
         at_start_ = std::move(complete);
@@ -79,28 +102,34 @@ void Machine::begin_below() {
 // The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
 void Machine::trigger(Warp& w) {
     if (runs_below()) return;  // a grid that a kernel has launched has no dependents
-    triggered_ = true;
-    triggered_late_ |= !w.cta->triggered && waited_ && w.clocks.knows_launch(static_cast<u32>(in_flight_.size()));
+    how_.triggered = true;
+    how_.late |= !w.cta->triggered && waited_ && w.clocks.knows_launch(primary_);
     w.cta->triggered = true;
 }
 
-// A dependent launch may begin as soon as the one before it may; any other, when all are complete that it is not
-// beside.
+// A launch begins when all are complete that it is not beside. A dependent one may begin as soon as the one before it
+// may: of those that came before that one, it is behind the same.
 void Machine::begin_beside() {
-    const auto gone = [&](u32 n) { return is_beside(in_flight_[n - 1].number); };
-    if (!dependent_) {
-        at_start_.resize(in_flight_.size());
-        std::iota(at_start_.begin(), at_start_.end(), 1u);
+    std::vector<u32> known;
+    if (primary_) {
+        const InFlight& before = in_flight_[primary_ - 1];
+        known = before.how.late ? before.complete : before.at_start;
+        std::ranges::sort(known);
     }
-    std::erase_if(at_start_, gone);
+    at_start_.clear();
+    for (u32 n = 1; n <= in_flight_.size(); ++n) {
+        const bool open = n == primary_ || (n < primary_ && !std::ranges::binary_search(known, n));
+        if (!open && !is_beside(in_flight_[n - 1].number)) at_start_.push_back(n);
+    }
 }
 
 const std::vector<u32>& Machine::wait_for_launches() {
     if (runs_below()) return at_start_;
-    if (dependent_ && !waited_ && !in_flight_.empty()) {
-        for (const auto* before : {&in_flight_.back().complete, &in_flight_.back().below})
+    if (dependent_ && !waited_ && primary_) {
+        const InFlight& primary = in_flight_[primary_ - 1];
+        for (const auto* before : {&primary.complete, &primary.below})
             complete_.insert(complete_.end(), before->begin(), before->end());
-        complete_.push_back(static_cast<u32>(in_flight_.size()));
+        complete_.push_back(primary_);
         waited_ = true;
     }
     return complete_;

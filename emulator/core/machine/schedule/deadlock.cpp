@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "machine/addresses.hpp"
 #include "machine/cluster/cluster.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
@@ -19,9 +20,10 @@ std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
     auto it = bars.find(offset);
     if (it == bars.end()) return format("an mbarrier at %s that no longer exists", shared_place(cta, offset).c_str());
     const Mbarrier& b = it->second;
-    return format("the mbarrier at %s, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld",
-                  shared_place(cta, offset).c_str(), f.wait_parity & 1, b.phase, b.pending, b.expected,
-                  (long long)b.tx);
+    const std::string state =
+        format("the mbarrier at %s, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld",
+               shared_place(cta, offset).c_str(), f.wait_parity & 1, b.phase, b.pending, b.expected, (long long)b.tx);
+    return b.tx < 0 ? format("%s (more bytes have come than expect_tx announced)", state.c_str()) : state;
 }
 
 // What a warp that waits for nothing has asked for in vain: its last strong read at or before this instruction.
@@ -32,6 +34,7 @@ std::string describe_poll(const Cluster& cluster, const Warp& w, i32 pc) {
     if (!last) return "nothing: it polls";
     const Machine& m = *cluster.machine;
     const std::string value = format("which holds %llu", (unsigned long long)last->value);
+    if (window_of(last->address) == Space::local) return format("a value in its own local memory, %s", value.c_str());
     if (last->address < kGlobalBase) {
         const Cta& cta = *cluster.ctas[last->address >> kSharedRankShift & 0xFF];
         const std::string at = shared_place(cta, static_cast<u32>(last->address & kSharedOffsetMask));
@@ -48,13 +51,13 @@ std::string describe(const Cluster& cluster, const Cta& cta, const Warp& w, cons
 
 // How likely a wait is the reason for the others: 0 most. Who waits for warps of its own CTA or cluster mostly waits
 // for one that waits elsewhere.
-u32 rank_of(const Fragment& f) {
+u32 rank_of(const Fragment& f, bool livelock) {
     switch (f.wait) {
         case Wait::tmem:
         case Wait::registers: return 0;
         case Wait::converge:
         case Wait::mbarrier: return 1;
-        case Wait::none: return 2;
+        case Wait::none: return livelock ? 0 : 2;
         case Wait::barrier: return 3;
         default: return 4;
     }
@@ -131,6 +134,7 @@ void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const c
     f.rule = rule;
     u32 waiting = 0;
     bool nonconvergent = false;
+    const bool livelock = std::string_view(rule) == "livelock";
     std::vector<Group> groups;
     const auto note = [&](const Cluster& cluster, const Cta& cta, const Warp& w, const Fragment& fragment) {
         nonconvergent = nonconvergent || fragment.wait == Wait::converge;
@@ -139,7 +143,8 @@ void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const c
         const auto alike = [&](const Group& g) { return g.cta == cta.linear && g.pc == fragment.pc && g.what == what; };
         auto at = std::ranges::find_if(groups, alike);
         if (at == groups.end())
-            at = groups.insert(groups.end(), Group{rank_of(fragment), cta.linear, fragment.pc, std::move(what)});
+            at = groups.insert(groups.end(),
+                               Group{rank_of(fragment, livelock), cta.linear, fragment.pc, std::move(what)});
         if (at->warps.empty() || at->warps.back() != w.index) at->warps.push_back(w.index);
         at->lanes = at->fragments++ ? at->lanes | fragment.mask : fragment.mask;
     };
@@ -169,7 +174,7 @@ void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const c
     if (left_out) f.details.emplace_back(-1, format("and %u more wait", left_out));
     f.message = format("no warp can go on and nothing asynchronous is pending; %u waiting", waiting);
     if (nonconvergent) f.message += "; an .aligned or .sync instruction is not reached by all its lanes";
-    if (std::string(rule) == "livelock") f.message = format("the warps only poll; %u polling or waiting", waiting);
+    if (livelock) f.message = format("the warps only poll; %u polling or waiting", waiting);
     resident.front()->findings.add(std::move(f));
 }
 

@@ -79,13 +79,14 @@ struct LaneAccess {
     u32 pc = 0, mask = 0, size = 0;
     u32 memory = 0;
     bool write = false, strong = false;
-    std::array<u32, kLanes> at{};
+    bool ascends = false;  // each lane's bytes lie behind those of the lane before
+    std::array<u32, kLanes> at;
 };
 
 struct LaneLog {
     bool met = false;  // the access at hand overlaps one of the same warp that no lane is known to be behind
     std::vector<LaneAccess> accesses;
-    u32 next = 0;  // the oldest, once there are as many as are kept
+    u32 latest = 0;
 };
 
 // Where a load met what nothing has written.

@@ -300,8 +300,8 @@ bool is_of_earlier_launch(Warp& w, const Access& earlier, const Accessor& who) {
 // What a launch that nothing orders before this access keeps it from being: complete.
 std::string why_in_flight(const Warp& w, u32 launch) {
     const Machine& m = *w.cta->cluster->machine;
-    const u32 last = m.launches_in_flight();
-    if (launch < last && w.clocks.knows_launch(last))
+    const u32 last = m.primary();
+    if (last && launch != last && w.clocks.knows_launch(last))
         return format(
             "this kernel waits for %s alone (griddepcontrol.wait), which may be complete before: it does not "
             "wait for %s itself",
@@ -321,10 +321,9 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
         const Wording say(true);
         const u32 earlier = m.launch_of(c.earlier->cluster);
         m.report_beside(w, "stream-race",
-                        format("%s %s %s, which %s, of another stream, %s: no event and no synchronisation orders "
-                               "the two",
+                        format("%s %s %s, which %s %s: no event and no synchronisation orders the two",
                                describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
-                               say.place(where).c_str(), m.name_of_launch(earlier).c_str(),
+                               say.place(where).c_str(), m.in_its_stream(earlier).c_str(),
                                c.earlier_was_write ? "writes" : "reads"),
                         {pc, other, earlier});
         return;

@@ -1,5 +1,6 @@
 #include "order/conflicts/lane_races.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "machine/machine.hpp"
@@ -10,10 +11,11 @@ namespace {
 
 constexpr u32 kKept = 64;
 
+// For the latest access, in place of the oldest.
 LaneAccess& place_for(LaneLog& log) {
+    log.latest = log.accesses.size() < kKept ? static_cast<u32>(log.accesses.size()) : (log.latest + 1) % kKept;
     if (log.accesses.size() < kKept) return log.accesses.emplace_back();
-    log.next = (log.next + 1) % kKept;
-    return log.accesses[(log.next + kKept - 1) % kKept];
+    return log.accesses[log.latest];
 }
 
 struct Pair {
@@ -39,23 +41,16 @@ bool find_pair(const WarpClocks& clocks, const LaneAccess& now, const LaneAccess
     return false;
 }
 
-// Whether each lane's bytes lie behind those of the lane before: no two lanes access the same.
-bool ascends(const LaneAccess& a) {
-    u32 behind = 0;
-    for (u32 l = 1; l < kLanes; ++l) behind += a.at[l] >= a.at[l - 1] + a.size;
-    return behind == kLanes - 1;
-}
-
 std::string place(const Warp& w, u32 at, const Allocation* of) {
     if (of) return format("'%s' at byte %u", of->name.c_str(), at);
     return shared_place(*w.cta->cluster->ctas[at >> kSharedRankShift], at & kSharedOffsetMask);
 }
 
-void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& before, const Allocation* of) {
+void compare(Warp& w, const LaneAccess& now, const LaneAccess& before, const Allocation* of) {
     if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
     if (now.memory != before.memory) return;
     if (!now.write && !before.write) return;
-    if (ascending && before.size == now.size && before.at == now.at) return;  // each lane meets itself alone
+    if (now.ascends && before.size == now.size && before.at == now.at) return;  // each lane meets itself alone
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
@@ -67,8 +62,16 @@ void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& b
              pc, other);
 }
 
-void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
+// Whether each lane's bytes lie behind those of the lane before: no two lanes access the same.
+bool ascends(const LaneAccess& a) {
+    u32 behind = 0;
+    for (u32 l = 1; l < kLanes; ++l) behind += a.at[l] >= a.at[l - 1] + a.size;
+    return behind == kLanes - 1;
+}
+
+LaneAccess access_of(const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
     const u64 base = of ? of->base : 0;
+    LaneAccess access;
     access.memory = of ? of->index + 1 : 0;
     access.clock = who.clock;
     access.pc = who.pc;
@@ -77,12 +80,13 @@ void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor&
     access.write = who.write;
     access.strong = who.strong;
     for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l] - base);
+    return access;
 }
 
-// The same again, as in a loop: what is ordered after the later one is after the earlier one.
+// The same bytes again in the same way, as in a loop: what is ordered after the later one is after the earlier one.
 bool repeats(const LaneAccess& now, const LaneAccess& before) {
-    return now.pc == before.pc && now.write == before.write && now.mask == before.mask && now.memory == before.memory &&
-           now.at == before.at;
+    return now.write == before.write && now.strong == before.strong && now.mask == before.mask &&
+           now.size == before.size && now.memory == before.memory && now.at == before.at;
 }
 
 }  // namespace
@@ -91,20 +95,23 @@ void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who
     const Machine& m = machine_of(w);
     if (!m.checks || m.profile != Profile::strict) return;
     LaneLog& log = of ? w.global_lanes : w.lanes;
+    LaneAccess now = access_of(at, mask, size, who, of);
     if (!w.lanes.met) {
-        fill(place_for(log), at, mask, size, who, of);
+        if (!log.accesses.empty() && repeats(now, log.accesses[log.latest])) {
+            now.ascends = log.accesses[log.latest].ascends;
+            log.accesses[log.latest] = now;
+            return;
+        }
+        now.ascends = ascends(now);
+        place_for(log) = now;
         return;
     }
     w.lanes.met = false;
-    LaneAccess now;
-    fill(now, at, mask, size, who, of);
-    const bool ascending = ascends(now);
-    LaneAccess* same = nullptr;
-    for (LaneAccess& before : log.accesses) {
-        if (repeats(now, before)) same = &before;
-        compare(w, now, ascending, before, of);
-    }
-    (same ? *same : place_for(log)) = now;
+    const auto same =
+        std::ranges::find_if(log.accesses, [&](const LaneAccess& before) { return repeats(now, before); });
+    now.ascends = same == log.accesses.end() ? ascends(now) : same->ascends;
+    for (const LaneAccess& before : log.accesses) compare(w, now, before, of);
+    (same == log.accesses.end() ? place_for(log) : *same) = now;
 }
 
 }  // namespace ptxm

@@ -6,6 +6,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
+#include "numbers/double_nan.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/single.hpp"
 #include "order/history/linear_history.hpp"
@@ -151,6 +152,8 @@ Strength strength_of(const Inst& i) { return i.mods & kCtaScope ? Strength::cta 
 void note_poll(Warp& w, const u8* location, u64 address, u32 bytes) {
     u64 value = 0;
     std::memcpy(&value, location, std::min(bytes, 8u));
+    // An offset in local memory is not one in shared memory.
+    if (location >= w.local.data() && location < w.local.data() + w.local.size()) address |= kLocalWindow;
     WarpFences& f = w.fences;
     for (WarpFences::Poll& p : f.polls) {
         if (p.pc != w.pc()) continue;
@@ -243,7 +246,7 @@ u64 combine_values(Ty ty, Atom op, u64 a, u64 b, bool flushes) {
         case Ty::f16x2: return combine_pair<kF16>(op, static_cast<u32>(a), static_cast<u32>(b));
         case Ty::bf16x2: return combine_pair<kBf16>(op, static_cast<u32>(a), static_cast<u32>(b));
         case Ty::f32: return add_f32(static_cast<u32>(a), static_cast<u32>(b), flushes);
-        case Ty::f64: return std::bit_cast<u64>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
+        case Ty::f64: return std::bit_cast<u64>(add_in_memory(std::bit_cast<double>(a), std::bit_cast<double>(b)));
         case Ty::s32: return static_cast<u32>(combine_integers(op, static_cast<i32>(a), static_cast<i32>(b)));
         case Ty::u32_:
         case Ty::b32: return combine_integers(op, static_cast<u32>(a), static_cast<u32>(b));
@@ -310,9 +313,9 @@ void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
     if (!other || m.findings->seen("stream-counter", w.pc(), pc)) return;
     m.report_beside(
         w, "stream-counter",
-        format("warp %u counts in '%s' at byte %llu and may look at the count, to which %s, of another "
-               "stream, adds as well: no event and no synchronisation orders the two",
-               w.index, a->name.c_str(), (unsigned long long)(address - a->base), m.name_of_launch(other).c_str()),
+        format("warp %u counts in '%s' at byte %llu and may look at the count, to which %s adds as well: no event "
+               "and no synchronisation orders the two",
+               w.index, a->name.c_str(), (unsigned long long)(address - a->base), m.in_its_stream(other).c_str()),
         {w.pc(), pc, other}, Severity::warning);
 }
 

@@ -48,11 +48,31 @@ u64 saturate_bits(const FloatFormat& f, u64 bits) {
     return std::min(bits, one);
 }
 
+namespace {
+
+// f64 keeps what fits of a NaN's payload, both ways; between the narrower formats there is one NaN.
+bool keeps_payload(const FloatFormat& s, const FloatFormat& d, u64 bits) {
+    return (&s == &kF64 || &d == &kF64) && (bits & (s.sign_bit() - 1)) > s.exponent_mask();
+}
+
+u64 convert_nan(const FloatFormat& s, const FloatFormat& d, u64 bits) {
+    const u64 payload = bits & ((u64{1} << s.mantissa_bits) - 1);
+    const u64 kept = s.mantissa_bits > d.mantissa_bits ? payload >> (s.mantissa_bits - d.mantissa_bits)
+                                                       : payload << (d.mantissa_bits - s.mantissa_bits);
+    return (bits & s.sign_bit() ? d.sign_bit() : 0) | d.exponent_mask() | u64{1} << (d.mantissa_bits - 1) | kept;
+}
+
+}  // namespace
+
 u64 convert_value(const FloatFormat& s, const FloatFormat& d, u64 bits, u32 mods) {
     if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
     // Like a product (ptx/scalar/floating.cpp), a value below 2^-126 is flushed before it is rounded.
     if ((mods & kFtz) && &d == &kF32 && &s == &kF64 && std::fabs(std::bit_cast<double>(bits)) < 0x1p-126)
-        return bits >> 63 << 31;
+        return mods & kSat ? 0 : bits >> 63 << 31;
+    if (keeps_payload(s, d, bits)) {
+        if ((mods & kFtz) && &s == &kF32) bits = kF32.nan();
+        return mods & kSat ? 0 : convert_nan(s, d, bits);
+    }
     if (mods & kRoundInt)
         bits = encode(s, decode(kF64, std::bit_cast<u64>(round_to_integral(to_double(s, bits), mods))), Rounding::zero);
     const Rounding rounding = mods & kRoundInt ? Rounding::nearest_even : rounding_of(mods);

@@ -1,6 +1,7 @@
 // Floating-point arithmetic: f32, f64, and pairs of f32.
 #include "isa/handlers.hpp"
 #include "machine/warp/lanes.hpp"
+#include "numbers/double_nan.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/min_max.hpp"
 #include "numbers/single.hpp"
@@ -134,54 +135,58 @@ Handler f64_handler(Op op) {
     switch (op) {
         case Op::add:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m, [](double a, double b) { return a + b; });
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return keep_nan(a + b, b, a); });
             };
         case Op::sub:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m, [](double a, double b) { return a - b; });
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return keep_nan(a - b, b, a); });
             };
         case Op::mul:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m, [](double a, double b) { return a * b; });
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return keep_nan(a * b, b, a); });
             };
         case Op::div_f:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m, [](double a, double b) { return a / b; });
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return keep_nan(a / b, a, b); });
             };
         case Op::fma:
             return [](Warp& w, const Inst& i, u32 m) {
                 return ternary<double, double, double, double>(
-                    w, i, m, [](double a, double b, double c) { return std::fma(a, b, c); });
+                    w, i, m, [](double a, double b, double c) { return keep_nan(std::fma(a, b, c), b, c, a); });
             };
         case Op::neg:
             return [](Warp& w, const Inst& i, u32 m) {
-                return unary<double, double>(w, i, m, [](double a) { return -a; });
+                return unary<double, double>(w, i, m, [](double a) { return keep_nan(-a, a); });
             };
         case Op::abs:
             return [](Warp& w, const Inst& i, u32 m) {
-                return unary<double, double>(w, i, m, [](double a) { return std::fabs(a); });
+                return unary<double, double>(w, i, m, [](double a) { return keep_nan(std::fabs(a), a); });
             };
         case Op::min:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m,
-                                                      [](double a, double b) { return extreme<false>(a, b, false); });
+                return binary<double, double, double>(
+                    w, i, m, [](double a, double b) { return keep_nan(extreme<false>(a, b, false), b, a); });
             };
         case Op::max:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<double, double, double>(w, i, m,
-                                                      [](double a, double b) { return extreme<true>(a, b, false); });
+                return binary<double, double, double>(
+                    w, i, m, [](double a, double b) { return keep_nan(extreme<true>(a, b, false), b, a); });
             };
         case Op::rcp:
             return [](Warp& w, const Inst& i, u32 m) {
-                return unary<double, double>(w, i, m, [](double a) { return 1.0 / a; });
+                return unary<double, double>(w, i, m, [](double a) { return keep_nan(1.0 / a, a); });
             };
         case Op::sqrt:
             return [](Warp& w, const Inst& i, u32 m) {
-                return unary<double, double>(w, i, m, [](double a) { return std::sqrt(a); });
+                return unary<double, double>(w, i, m, [](double a) { return keep_nan(std::sqrt(a), a); });
             };
         case Op::rsqrt:
             return [](Warp& w, const Inst& i, u32 m) {
-                return unary<double, double>(w, i, m, [](double a) { return 1.0 / std::sqrt(a); });
+                return unary<double, double>(w, i, m, [](double a) { return keep_nan(1.0 / std::sqrt(a), a); });
             };
         case Op::copysign: return sign_of<u64>;
         case Op::testp: return test_property<kF64, u64>;

@@ -98,14 +98,15 @@ double under_mode(int mode, double a, double b, double c, F f) {
     return r;
 }
 
-template <class F>
-Flow directed_f64(Warp& w, const Inst& i, u32 m, F f) {
+template <class F, class Nan>
+Flow directed_f64(Warp& w, const Inst& i, u32 m, F f, Nan nan) {
     constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
     const i32* o = w.ops(i);
     const double *a = w.reg<double>(o[1]), *b = i.n_src > 1 ? w.reg<double>(o[2]) : a,
                  *c = i.n_src > 2 ? w.reg<double>(o[3]) : a;
     for (u32 l = 0; l < kLanes; ++l)
-        if (m >> l & 1) w.reg<double>(o[0])[l] = under_mode(modes[i.mods & 3], a[l], b[l], c[l], f);
+        if (m >> l & 1)
+            w.reg<double>(o[0])[l] = nan(under_mode(modes[i.mods & 3], a[l], b[l], c[l], f), a[l], b[l], c[l]);
     return Flow::next;
 }
 
@@ -113,31 +114,45 @@ Handler wide(Op op) {
     switch (op) {
         case Op::add:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double b, double) { return a + b; });
+                return directed_f64(
+                    w, i, m, [](double a, double b, double) { return a + b; },
+                    [](double r, double a, double b, double) { return keep_nan(r, b, a); });
             };
         case Op::sub:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double b, double) { return a - b; });
+                return directed_f64(
+                    w, i, m, [](double a, double b, double) { return a - b; },
+                    [](double r, double a, double b, double) { return keep_nan(r, b, a); });
             };
         case Op::mul:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double b, double) { return a * b; });
+                return directed_f64(
+                    w, i, m, [](double a, double b, double) { return a * b; },
+                    [](double r, double a, double b, double) { return keep_nan(r, b, a); });
             };
         case Op::div_f:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double b, double) { return a / b; });
+                return directed_f64(
+                    w, i, m, [](double a, double b, double) { return a / b; },
+                    [](double r, double a, double b, double) { return keep_nan(r, a, b); });
             };
         case Op::fma:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double b, double c) { return std::fma(a, b, c); });
+                return directed_f64(
+                    w, i, m, [](double a, double b, double c) { return std::fma(a, b, c); },
+                    [](double r, double a, double b, double c) { return keep_nan(r, b, c, a); });
             };
         case Op::rcp:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double, double) { return 1.0 / a; });
+                return directed_f64(
+                    w, i, m, [](double a, double, double) { return 1.0 / a; },
+                    [](double r, double a, double, double) { return keep_nan(r, a); });
             };
         case Op::sqrt:
             return [](Warp& w, const Inst& i, u32 m) {
-                return directed_f64(w, i, m, [](double a, double, double) { return std::sqrt(a); });
+                return directed_f64(
+                    w, i, m, [](double a, double, double) { return std::sqrt(a); },
+                    [](double r, double a, double, double) { return keep_nan(r, a); });
             };
         default: return nullptr;
     }

@@ -1,0 +1,1 @@
+"""NVIDIA's compute-sanitizer beside the emulator, on the same sources: docs/reference/who-sees-what.md."""
