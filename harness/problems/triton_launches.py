@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import util
 from typing import Any, Final
 
@@ -121,7 +122,7 @@ def merged(texts: list[str]) -> str:
         # Files of source lines have numbers of their module; a debugger's sections are of one.
         body = re.sub(r"(?ms)^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}\n?", "", body)
         for word in (r"\.file\s+", r"\.loc\s+", r"inlined_at\s+"):
-            body = re.sub(rf"({word})(\d+)", lambda found, n=number: f"{found[1]}{int(found[2]) + 100 * n}", body)
+            body = re.sub(rf"({word})(\d+)", partial(_moved_by, 100 * number), body)
         for line in _declarations(text):
             if line in seen:
                 body = body.replace(line + "\n", "", 1)
@@ -131,6 +132,11 @@ def merged(texts: list[str]) -> str:
         seen.update(_declarations(text))
         made.append(body)
     return "\n".join(made)
+
+
+def _moved_by(distance: int, found: re.Match[str]) -> str:
+    """The number behind a word, so much further."""
+    return f"{found[1]}{int(found[2]) + distance}"
 
 
 def _declarations(text: str) -> list[str]:

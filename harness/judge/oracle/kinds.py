@@ -161,8 +161,7 @@ def _loud(generator: np.random.Generator, item: Configuration, scale: float, dra
     drawn.q[...] = 0.0
     for values in (drawn.v, drawn.sparse_v):
         if values is not None:
-            level = generator.uniform(0.5, 1.0, values.shape[-1])
-            level[0] = 1.0
+            level = np.append(1.0, generator.uniform(0.5, 1.0, values.shape[-1] - 1))
             values[...] = LOUD / (item.s_k + item.topk) * level * (1.0 - SPREAD * np.abs(values))
 
 

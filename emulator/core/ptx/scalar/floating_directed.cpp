@@ -3,6 +3,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/warp/lanes.hpp"
+#include "numbers/double_nan.hpp"
 #include "numbers/rounding.hpp"
 #include "numbers/single.hpp"
 
