@@ -52,7 +52,7 @@ struct FmhaParams {
     float* lse;
 
     // With splits > 1 the forward kernel writes only these, un-normalised, and the combine kernel reads them.
-    float* partial_o;    // [splits, batch, t * heads, head_dim], by planes; as f16 see the partial.cuh of each architecture
+    float* partial_o;    // [splits, batch, t * heads, head_dim], by planes; f16 as partial.cuh says
     float* partial_max;  // [splits, batch, t * heads], likewise, natural-log units
     float* partial_sum;  // likewise
 
