@@ -31,6 +31,7 @@ from fmha.harness.kernel_side.choice import (
     ARCH,
     MOST_IN_CLUSTER,
     ctas_per_sm,
+    kinds_of,
 )
 from fmha.harness.kernel_side.params import SM90_KERNELS, SM100_FEW_ROWS, sm90_shape, sm100_shape
 from fmha.harness.kernel_side.price import MULTIPROCESSORS
@@ -131,10 +132,17 @@ class CoverSpace:
     few: Mapping[str, KernelValue] = field(default_factory=dict)
 
     def configuration(self, row: Row) -> Configuration:
-        """The configuration of a complete row."""
+        """The configuration of a complete row; of the head_dim's own shape where no kernel of the one asked for knows
+        what else the row asks for."""
         kernel = self.kernel(row)
         fields = {name: value for name, value in row.items() if name in DEFAULTS}
         fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
+        if (
+            kernel.arch == ARCH
+            and (row["topk"] or row["merge"] == "cluster")
+            and "whole" not in kinds_of(fields["rows"])
+        ):
+            fields["rows"] = 0
         if row["topk"]:
             sizes = {"many": 2 * row["topk"] + 1, "few": (row["topk"] + 2) // 3, "tile": 64, "none": 0}
             fields["s_sparse"] = sizes[row["sparse_rows"]]

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 ROLE = Path(__file__).parents[2] / "kernel/sm100/softmax_role.cuh"
-LINE = 1 + next(at for at, text in enumerate(ROLE.read_text().splitlines()) if "store_columns<Traits>(params," in text)
+LINE = 1 + next(at for at, text in enumerate(ROLE.read_text().splitlines()) if "store_output(params," in text)

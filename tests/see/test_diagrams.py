@@ -70,9 +70,10 @@ def test_budget(ours):
     assert found.needs == Needs(192, ours.build().resources.registers, ours.build().variant.shape.shared_bytes, 512)
     assert ("O", 256, 64) in found.tensor
     assert ("q", 0x400, 16384) in found.shared
-    assert [warps for warps, *_ in found.roles] == ["warps 0-3", "warp 4", "warp 5"]
+    # The 32 rows that there are belong to warp 0, which alone stores any.
+    assert [warps for warps, *_ in found.roles] == ["warp 0", "warps 1-3", "warp 4", "warp 5"]
     live = {warps: registers for warps, registers, *_ in found.roles}
-    assert live["warps 0-3"] > live["warp 4"] > 0
+    assert live["warps 1-3"] > live["warp 4"] > 0
     text = "\n".join(budget.lines_of(found, {"columns": 256, "registers": 160, "shared": 100_000}))
     assert "sm_100a (B200): 1 CTAs a multiprocessor" in text
     assert "what if columns were 256, registers were 160, shared were 100000" in text
