@@ -108,7 +108,7 @@ def test_a_run_of_a_kernel(repository: Path, tmp_path: Path) -> None:
         return line
 
     role, combine = "kernel/sm100/softmax_role.cuh", "kernel/sm100/combine.cuh"
-    scale, added = line_of(role, "output[i] * factor"), line_of(combine, "fmaf(other.o[i], weight")
+    scale, added = line_of(role, "output[i] * factor"), line_of(combine, "merged.sum = fmaf(sums[i], weights[i]")
     seen = missing("hd64_t4_sk128")
     assert scale in read(seen[role])
     assert added in read(seen[combine])

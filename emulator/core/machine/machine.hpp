@@ -135,7 +135,10 @@ struct Machine {
     // The launch that this one waits for, as launch_of counts; 0: none that may be running still.
     u32 primary() const { return primary_; }
     // The same with its stream, for one that is beside this.
-    std::string in_its_stream(u32 launch) const;
+    std::string in_its_stream(u32 launch) const {
+        const InFlight& l = in_flight_[launch - 1];
+        return l.name + (l.stream.empty() ? ", of another stream," : " in " + l.stream);
+    }
     // A copy or the like, which is told apart as a launch is. Its findings are the launch's that has ended.
     void work_for_host(const Launch& work, const std::vector<HostAccess>& accesses);
     // Launches that are complete before this one begins.

@@ -59,11 +59,6 @@ u32 Machine::find_primary() const {
     return 0;
 }
 
-std::string Machine::in_its_stream(u32 n) const {
-    const InFlight& l = in_flight_[n - 1];
-    return l.name + (l.stream.empty() ? ", of another stream," : format(" in %s", l.stream.c_str()));
-}
-
 // Nothing is in flight.
 void Machine::forget_launches() {
     in_flight_.clear();
