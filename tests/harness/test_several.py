@@ -72,7 +72,7 @@ class Run:
         self.observer = Telling()
         self.records: list[RunRecord] = []
         self.paths: list[Path | None] = []
-        wanted = Request(root, ",".join(hosts), **request)
+        wanted = Request(root, host=",".join(hosts), **request)
         self.code = several.execute(wanted, each, self.observer, self._show, lambda name, *_: hosts[name])
         (self.record,) = self.records
 
@@ -126,7 +126,7 @@ def test_what_configurations_took_on_a_host_decides_its_share(farm: Path) -> Non
 
 def test_what_a_lost_host_had_not_done_goes_to_the_others(farm: Path) -> None:
     both = hosts("a", "b")
-    plan = several.dealt(several.prepare(Request(farm, "a,b"), lambda name, *_: both[name]), ["a", "b"])
+    plan = several.dealt(several.prepare(Request(farm, host="a,b"), lambda name, *_: both[name]), ["a", "b"])
     both["b"].script = {plan["b"][1]: LOST}
     run = Run(farm, both)
     assert run.code is ExitCode.PASS
@@ -230,4 +230,4 @@ def test_who_is_interrupted_hears_how_to_come_back(farm: Path, monkeypatch: pyte
 )
 def test_hosts_that_cannot_share_a_run_are_refused(farm: Path, names: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        several.prepare(Request(farm, names), lambda name, *_: Named(name=name))
+        several.prepare(Request(farm, host=names), lambda name, *_: Named(name=name))

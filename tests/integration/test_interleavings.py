@@ -80,7 +80,7 @@ def test_waits_of_softmax_alone_that_are_tried_once_are_red(repository: Path, tm
 )
 def test_an_epilogue_that_writes_into_an_input_is_red(repository: Path, tmp_path: Path, name: str, case: str) -> None:
     """When all has been read: no number is another for it."""
-    place, last = "sm100/fmha_fwd.cu", "        ptx::tmem_dealloc(tmem, Traits::kTmemColumns);\n    }\n"
+    place, last = "sm100/fmha_fwd.cu", "ptx::tmem_dealloc(tmem, Traits::kTmemColumns); });\n"
     written = f"    if (params.{name} && threadIdx.x == 0) *(volatile int*)params.{name} = 0x3f;\n"
     text = replaced(repository, place, (last, last + written))
     item = told(repository, tmp_path, {place: text}, case)

@@ -251,7 +251,7 @@ def test_a_gpu_is_not_kept_for_ever(hours: str, client: Client):
 ACTOR = """
 import os, socket, sys, time
 from fmha.harness.supervisor import locks
-space, prefix = locks.Space("test"), locks.Space("test")._prefix
+space, prefix = locks.LockSpace("test"), locks.LockSpace("test")._prefix
 RUN = "20260101T000000Z-000000000000-00000000"
 def raw(name, listen=True):
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
