@@ -163,7 +163,7 @@ class RemoteHost:
             facts.versions if facts else {},
             Gpu(**gpu.model_dump()) if gpu else None,
             gpus=tuple(Gpu(**each.model_dump()) for each in self._gpus),
-            isolation=enclosed.mechanism if enclosed and enclosed.whole else facts.isolation if facts else None,
+            isolation=_isolation_of(enclosed, facts),
             own_harness=self._judge is None,
             own_harness_enclosed=enclosed is not None and enclosed.whole,
         )
@@ -376,6 +376,14 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
         "slurm": dict(settings.slurm) if settings.slurm is not None else None,
         "isolation": _isolation(settings),
     }
+
+
+def _isolation_of(enclosed: answers.IsolationEvent | None, facts: answers.FactsEvent | None) -> str | None:
+    """What keeps the commit's code from the host: the supervisor's word where all is enclosed, or the run says none."""
+    said = facts.isolation if facts else None
+    if enclosed is not None and (enclosed.whole or said is None):
+        return enclosed.missing or enclosed.mechanism
+    return said
 
 
 def _isolation(settings: RemoteSettings) -> str:

@@ -54,6 +54,9 @@ _CORE_FILE = "emulator/_core*.so"
 _SITES = ("site-packages", "dist-packages")  # what Python calls the folders of what is installed
 JUDGES = "FMHA_JUDGES_BY"  # in the environment of a process that was started to judge: its commit
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
+# What decides nothing and is imported by nobody. Whatever else lies in a tree, Python may find: it is on a host's path.
+_JUDGED = ("kernel", "docs", "tests", "results")
+_REST = (".", *(f":(top,exclude){name}" for name in _JUDGED))
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
 
 
@@ -99,12 +102,20 @@ def judge_differs(root: Path, commit: str) -> bool:
 
 
 def alike(root: Path, commit: str) -> str | None:
-    """The commit that `commit` has in common with the default branch, if both have the same harness, file by file."""
+    """The commit that `commit` has in common with the default branch, if both have the same files, one by one, but for
+    kernels and what nobody imports: a `sitecustomize.py` beside the harness is as good as a harness of one's own."""
     base = default_ref(root, commit)
     if base is None:
         return None
-    same = git(root, "diff", "--quiet", "--no-ext-diff", base, commit, "--", *_ROOTS)
+    same = git(root, "diff", "--quiet", "--no-ext-diff", base, commit, "--", *_REST)
     return base if same.returncode == 0 else None
+
+
+def rest_differs(judge: Judge) -> bool:
+    """Whether the checkout has anything otherwise than the judge's commit that Python could find, by git's word."""
+    untracked = begun(judge.root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_REST)
+    differs = git(judge.root, "diff", "--quiet", "--no-ext-diff", judge.commit, "--", *_REST).returncode != 0
+    return bool(untracked().stdout) or differs
 
 
 def _judges_otherwise(root: Path, commit: str) -> bool:

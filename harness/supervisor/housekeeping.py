@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fmha.harness.supervisor import bytecode, environments, keeper, upload
 from fmha.harness.supervisor.removal import remove, size_of
@@ -57,10 +58,23 @@ def listing(folder: Path) -> list[dict[str, Any]]:
 def logs(directory: RunDirectory) -> Iterator[tuple[str, str]]:
     """The run's own log and the standard error of its workers, each its last MOST_LOG_BYTES."""
     for path in [directory.log, *sorted((directory.path / "workers").rglob("*.stderr"))]:
-        if path.is_file():
-            with path.open("rb") as file:
+        if (file := _own_file(path, directory.path)) is not None:
+            with file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_LOG_BYTES))
                 yield str(path.relative_to(directory.path)), file.read().decode("utf-8", "replace")
+
+
+def _own_file(path: Path, folder: Path) -> BinaryIO | None:
+    """A file that lies in `folder`, opened; None for any other. What is enclosed writes there, links and pipes too."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    real = os.path.realpath(f"/proc/self/fd/{descriptor}")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) and real.startswith(f"{os.path.realpath(folder)}/"):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
 
 
 def clean(folder: Path, limits: StorageLimits, *, dry: bool) -> list[dict[str, Any]]:

@@ -39,6 +39,8 @@ LEAVE_SECONDS = 10.0  # for the driver to take a killed process off its GPU
 MAXIMUM_LINE = 64 << 20
 _WALL = "harness/isolate/__init__.py"  # of a judge that has a wall of its own
 _SHOWN = 300
+# What a runner tells. It may be a commit's own: the supervisor alone says how it is enclosed and how the run stands.
+_SAYS = frozenset(("facts", "build", "event", "note", "ready", "alive", "failed", "end"))
 
 
 class CancelledError(BaseException):
@@ -277,6 +279,8 @@ class _Run:
                     kind = said.pop("kind")
                 except (ValueError, KeyError, AttributeError, TypeError):
                     raise HostError(f"the runner wrote what is no event: {line[:_SHOWN]!r}") from None
+                if kind not in _SAYS:
+                    raise HostError(f"the runner may not say {kind!r:.40}")
                 self._heard = True
                 if kind == "failed":
                     self._log.add(kind, **said)

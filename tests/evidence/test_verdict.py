@@ -100,7 +100,8 @@ def test_a_loop_that_executes_more_is_told(project: Path) -> None:
     """The numbers are right to the last bit."""
     loop = r'\1    for (int i = 0; i < 400; ++i) asm volatile("nanosleep.u32 0;");\n'
     found = regress(
-        project, edit(r"(Forward::kCtasPerSm\)\n    FMHA_ENTRY\(const __grid_constant__ FmhaParams params\) \{\n)", loop)
+        project,
+        edit(r"(Forward::kCtasPerSm\)\n    FMHA_ENTRY\(const __grid_constant__ FmhaParams params\) \{\n)", loop),
     )
     assert found["code"] == ExitCode.GATE_FAILED
     more = [item for item in found["regressions"] if item["kind"] == "counters"]

@@ -51,7 +51,9 @@ def test_wheel_has_every_module_and_the_core(repository, names):
 def test_wheel_has_nothing_else(names):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"fmha"}
     assert len({name.split("/")[0] for name in names}) == 2  # the package, and what is said of it
-    brought = tuple(f"fmha/harness/{name}/" for name in ("project", "examples", "see/probes", "problems/include"))  # is compiled at use
+    brought = tuple(
+        f"fmha/harness/{name}/" for name in ("project", "examples", "see/probes", "problems/include")
+    )  # is compiled at use
     code = {name for name in names if not name.startswith(brought)}
     assert not [name for name in code if name.endswith((".cpp", ".cu", ".h", ".hpp", ".pyc", ".pch", ".gch"))]
 

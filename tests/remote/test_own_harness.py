@@ -113,3 +113,17 @@ def test_it_reaches_its_run_alone(hostile: Client) -> None:
     assert did(home) >= {"reads ~/.ssh", "adds a key", "writes the home", "has a network", "reads another run"}
     for name in ("tried.json", "written", ".ssh/authorized_keys", "fmha/approved/x.json"):
         (home / name).unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+def test_it_does_not_say_how_it_is_enclosed(client: Client) -> None:
+    """That is the supervisor's word, which the record repeats."""
+    hosted, end = client.root / "harness" / "stages" / "hosted.py", 'say({"kind": "end"})'
+    lie = 'say({"kind": "isolation", "mechanism": "bubblewrap", "missing": "", "whole": False})'
+    assert end in hosted.read_text()
+    hosted.write_text(hosted.read_text().replace(end, f"{lie}; {end}"))
+    git(client.root, "checkout", "-q", "-b", "request")
+    git(client.root, "commit", "-q", "-a", "-m", "Say something else")
+    ran = client.run("run-matrix", *ONE, "--approve-protected")
+    assert ran.returncode == ExitCode.INFRASTRUCTURE, ran.stdout + ran.stderr
+    assert "the runner may not say 'isolation'" in ran.stderr

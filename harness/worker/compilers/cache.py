@@ -162,7 +162,9 @@ def publish(work: Path, entry: Path, key: str, facts: dict[str, Any]) -> dict[st
 
 @contextlib.contextmanager
 def _locked(cache: Path) -> Iterator[None]:
-    with (cache / _LOCK).open("w") as lock:
+    # What runs enclosed as a whole writes there: a link is not followed, nor is anything cut short.
+    descriptor = os.open(cache / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "rb+", buffering=0) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
