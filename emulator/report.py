@@ -76,7 +76,9 @@ class Finding:
     cta: int  # linear index in the grid
     warp: int | None
     count: int  # times seen
-    details: tuple[tuple[Place | None, str], ...]  # of a deadlock: a line for each waiting warp
+    details: tuple[
+        tuple[Place | None, str], ...
+    ]  # of a deadlock: a line for each waiting warp; or of a third instruction
     waived: str | None = None  # the reason of the waiver that accepts it
 
     @property

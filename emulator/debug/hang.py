@@ -23,6 +23,8 @@ NEXT: Final = 20_000  # instructions that a warp which is supposed to go on may 
 
 NO_CIRCLE: Final = "no circle: somebody waits for what nobody would do any more"
 
+NO_COLUMNS: Final = "an allocation waits for tensor memory that nobody gives back:"
+
 _HELD: Final = "tensor memory that"  # of the core's words for who waits in tcgen05.alloc
 
 Key = tuple[int, int]  # CTA in the grid, offset in its shared memory
@@ -135,14 +137,15 @@ def explained(hang: Hang) -> list[str]:
             lines.append(f"  {_who(waiting)} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)},")
             lines.append(f"    which {_who(after)} would {_deed(via)}")
     else:
-        lines.append(NO_CIRCLE)
+        lines.append(NO_COLUMNS if any(_HELD in w.waits_for for w in hang.waiting) else NO_CIRCLE)
         several = len({waiting.cta for waiting in hang.waiting}) > 1
         for waiting in hang.waiting:
             cta = f" of CTA {waiting.cta}" if several else ""
             lines.append(f"  {_who(waiting)}{cta} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)}")
     held = [f"{_who(w)} {_waits(w)} at {w.line} for {w.waits_for}" for w in hang.waiting if _HELD in w.waits_for]
     if held:  # the others wait for these
-        return [*lines, *(f"likely cause: {cause}: whoever holds it has to deallocate before" for cause in held)]
+        mend = "whoever holds it has to deallocate before, or ask for less, so that there is enough for both"
+        return [*lines, *(f"likely cause: {cause}: {mend}" for cause in held)]
     causes = [cause for waiting in hang.waiting if (cause := _cause(hang, waiting))]
     lines += [f"likely cause: {cause}" for cause in dict.fromkeys(causes)]
     return lines
@@ -297,7 +300,8 @@ def _count_cause(hang: Hang, waiting: Waiting, state: Seen, history: Sequence[Se
             f"{-state['tx']} bytes have come to {name} of CTA {waiting.key[0]} that nobody has announced there: its "
             "arrive.expect_tx is missing"
         )
-    if got and not would:
+    arrived = {(e["by_cta"], e["warp"], "arrives") for e in now}
+    if got and arrived.issuperset(entry[:3] for entry in would):  # whoever would arrive has done so in this phase
         who = warps_named(e["warp"] for e in now if e["warp"] >= 0)
         where = ", ".join(sorted({hang.log.line(e["pc"]) for e in now}))
         return (

@@ -30,7 +30,15 @@ def mark_arrays(builder: Builder, extents: Extents) -> list[tuple[str, list[tupl
         names = origin.get(e.src[0]) if e.op in _ACCESSES and e.src else None
         if names and (names in numbers or len(numbers) < _MOST_SETS):
             e.arrays = numbers.setdefault(names, len(numbers) + 1)
-    return [(", ".join(sorted(names)), sorted(extents[name] for name in names)) for names in numbers]
+    return [
+        (", ".join(_in_words(name, extents[name]) for name in sorted(names)), sorted(extents[name] for name in names))
+        for names in numbers
+    ]
+
+
+def _in_words(name: str, extent: tuple[int, int]) -> str:
+    begin, end = extent
+    return f"'{name}', {end - begin} bytes from 0x{begin:x} on"
 
 
 def _origins(builder: Builder) -> dict[int, Names]:

@@ -65,6 +65,13 @@ BARRIERS: Mapping[str, Rule] = {
         "Lanes of one arrive belong to two phases: the count is less than the number of threads that arrive, and "
         "phases complete early by a thread more each time.",
         "Make the count of mbarrier.init the number of arrivals of one phase, or elect one lane to arrive.",
+        instead=(
+            when(
+                r"came from elsewhere before",
+                "Remove the arrival that is too many: another one on this mbarrier, mostly in a branch that some turn "
+                "takes before this line. Change the count only where every phase has as many arrivals.",
+            ),
+        ),
     ),
     "mbarrier-phase-aliasing": Rule(
         "9.7.13.15.16, mbarrier.test_wait, mbarrier.try_wait",
@@ -72,11 +79,25 @@ BARRIERS: Mapping[str, Rule] = {
         "one, and the wait blocks, or is answered by the wrong phase.",
         "Let the barrier complete no other phase before every waiter has passed: have the waiters arrive on a second "
         "mbarrier that the producer waits for, or have them wait for every phase.",
+        instead=(
+            when(
+                r"the token that it waits with",
+                "Wait with the token that the last arrival has returned: assign it at every arrival, on each path that "
+                "leads to the wait.",
+            ),
+        ),
     ),
     "mbarrier-early-completion": Rule(
         "9.7.13.15.5.1, expect-tx operation",
         "A phase completes with bulk copies issued for it still in flight: fewer bytes were expected than come.",
         "expect_tx the bytes of every copy; a box counts in full, also where it lies outside the tensor.",
+        instead=(
+            when(
+                r"no expect_tx of this phase",
+                "mbarrier.arrive.expect_tx, with the bytes of the phase's copies, in the place of the arrival beside "
+                "the copy, by the thread that issues it.",
+            ),
+        ),
     ),
     "mbarrier-inval-uninitialised": Rule(
         "9.7.13.15.10, mbarrier.inval",

@@ -10,7 +10,8 @@ LAUNCH: Mapping[str, Rule] = {
     "deadlock": fault(
         "9.7.13.15, mbarrier",
         "No warp can go on and nothing asynchronous is pending. The report has a line for each waiting warp.",
-        "Look for the arrival, or the bytes, that the barrier with pending ones is short of.",
+        'Go by the likely cause where one is given, under "why it hangs". Otherwise look for the arrival, or the '
+        "bytes, that the barrier with pending ones is short of.",
         when(
             r"registers a thread: the CTA's pool has",
             "setmaxnreg.inc waits for registers: have other warpgroups give back as many first (setmaxnreg.dec), or "

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 
 from fmha.emulator.rules.rule import Rule, fault, when
 
+WAITS_FOR_TOO_FEW = when(
+    r"there is a wait for all but the last",
+    "Lower the number of the wait_group: it may be at most the number of groups that are committed behind the one that "
+    "is needed, and 0 waits for all.",
+)
+
 MEMORY: Mapping[str, Rule] = {
     "race": Rule(
         "8.7.1, Conflict and Data-races",
@@ -217,12 +223,17 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "global-out-of-bounds": fault(
         "5.1.4, Global State Space",
-        "An access that no allocation holds. The message names the allocation that lies nearest.",
+        "An access that no allocation holds. The message names the allocation before it where that is near, or says in "
+        "which other memory's window the address lies.",
         "Check the bound that should have kept this lane away, and the address arithmetic.",
         when(
             r"tensor map of 128 bytes at 0x3",
             "The map lies in a thread's local memory: a copy of it, or a parameter that is no const __grid_constant__. "
             "Pass it as that, and give the copy the parameter's own address.",
+        ),
+        when(
+            r"that is in the window of",
+            "The address is one of another memory than global memory: take the pointer to what lies there.",
         ),
         when(
             r"which the host has freed",
@@ -252,6 +263,13 @@ MEMORY: Mapping[str, Rule] = {
         "Memory is accessed while a cp.async may still write it, or written while one may still read it.",
         "cp.async.wait_group or cp.async.wait_all in the warp that copies, then a barrier for the other warps; or let "
         "cp.async.mbarrier.arrive arrive on an mbarrier that they wait for.",
+        instead=(
+            when(
+                r"its own warp has waited for it",
+                "A barrier (bar.sync, __syncthreads) behind the wait, before other warps make the access.",
+            ),
+            WAITS_FOR_TOO_FEW,
+        ),
     ),
     "bulk-store-in-flight": Rule(
         "9.7.9.25, Data Movement: Asynchronous copy",
@@ -259,6 +277,13 @@ MEMORY: Mapping[str, Rule] = {
         "accessed.",
         "cp.async.bulk.commit_group and wait_group by the thread that issued it, then a barrier; wait_group.read is "
         "enough before its source is overwritten.",
+        instead=(
+            when(
+                r"covers the reads of the store's source",
+                "cp.async.bulk.wait_group without .read before what the store has written is accessed.",
+            ),
+            WAITS_FOR_TOO_FEW,
+        ),
     ),
     "bulk-store-repeated": Rule(
         "9.7.9.25.5.2, cp.async.bulk.tensor",
@@ -287,7 +312,9 @@ MEMORY: Mapping[str, Rule] = {
         "9.7.9.25.5.2, cp.async.bulk.tensor",
         "A tensor copy whose innermost coordinate is no multiple of 16 bytes, or a store at a negative coordinate: an "
         "H200 ends the kernel with an illegal instruction.",
-        "Round the box's place down to 16 bytes; start stores inside the tensor.",
+        "Round the innermost coordinate down to a multiple of 16 bytes.",
+        when(r"a store ", "Begin the box that is stored inside the tensor: at coordinates of 0 and more."),
+        when(r"im2col", "Begin the copy at a pixel inside the bounding box of the map."),
     ),
     "multicast-mask": fault(
         "9.7.9.25.5.2, cp.async.bulk.tensor",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault, when
+
+COMMIT_OF_ANOTHER = when(
+    r"covers the MMAs of its own thread alone",
+    "Have the thread that issues the MMA commit as well: the same condition around both.",
+)
 
 TENSOR: Mapping[str, Rule] = {
     "uninitialised-tmem": Rule(
@@ -41,12 +46,14 @@ TENSOR: Mapping[str, Rule] = {
         "Tensor memory is accessed while an MMA may still write it.",
         "tcgen05.commit after the MMA, by the thread that issued it, wait for the mbarrier, "
         "tcgen05.fence::after_thread_sync, then the access.",
+        instead=(COMMIT_OF_ANOTHER,),
     ),
     "tmem-overwrite-under-mma": Rule(
         "9.7.16.6, tcgen05 Memory Consistency Model",
         "Tensor memory is overwritten while an MMA may still read it as operand A or accumulator.",
         "tcgen05.commit after the MMA, by the thread that issued it, wait for the mbarrier, "
         "tcgen05.fence::after_thread_sync, then the store.",
+        instead=(COMMIT_OF_ANOTHER,),
     ),
     "tmem-race": Rule(
         "9.7.16.6, tcgen05 Memory Consistency Model",
@@ -77,7 +84,9 @@ TENSOR: Mapping[str, Rule] = {
         "Deallocate last: a barrier between the last access and the deallocation.",
     ),
     "tmem-alloc-size": fault(
-        "9.7.16.7.1, tcgen05.alloc", "The number of columns is no power of two of 32..512.", "Round up."
+        "9.7.16.7.1, tcgen05.alloc",
+        "The number of columns is no power of two of 32..512.",
+        "Round up, here and in the tcgen05.dealloc that gives them back.",
     ),
     "tmem-alloc-blocked": fault(
         "9.7.16.7.1, tcgen05.alloc",
@@ -103,7 +112,11 @@ TENSOR: Mapping[str, Rule] = {
     "matrix-descriptor": fault(
         "9.7.16.4.1, Shared memory descriptor",
         "A shared-memory matrix descriptor with fields that have no meaning, or one that is not modelled.",
-        "The message names the field; build descriptors in one place.",
+        "Mend the field that the message names, in the one place that builds descriptors.",
+        when(
+            r"bits 46-48 are",
+            "Set bits 46-48 to 0b001 in every descriptor: or 1 << 46 into it, once, where descriptors are built.",
+        ),
     ),
     "instruction-descriptor": fault(
         "9.7.16.4.2, Instruction descriptor",
@@ -119,7 +132,12 @@ TENSOR: Mapping[str, Rule] = {
     "tensor-map": fault(
         "5.5.8, Tensor-map",
         "The address holds no tensor map, or one that the copy cannot use.",
-        "Pass the map as const __grid_constant__, and its rank as the copy's.",
+        "Pass the map as const __grid_constant__, and give the copy the parameter's own address.",
+        when(
+            r"D copy through a tensor map of rank",
+            "Give the copy as many dimensions and coordinates as the map has (.2d and two for a rank of 2), or encode "
+            "the map with the rank of the copy.",
+        ),
     ),
     "zero-column-mask": fault(
         "9.7.16.4.3, Zero-Column Mask Descriptor",
@@ -133,6 +151,15 @@ TENSOR: Mapping[str, Rule] = {
         "sparsity metadata, or a tcgen05.cp writes what an earlier MMA uses: the two are not pipelined.",
         "tcgen05.commit after the first, wait for the mbarrier, tcgen05.fence::after_thread_sync, then the second.",
         lenient=False,
+        instead=(
+            when(
+                r"mma writes D to .* tcgen05\.mma writes D to",
+                "Where they are two accumulators, begin the second behind the last column of the first: N columns on "
+                "for f32. Where they are one, give both MMAs the same address and shape. Where columns are used again "
+                "on purpose, tcgen05.commit after the first, wait for the mbarrier, tcgen05.fence::after_thread_sync, "
+                "then the second.",
+            ),
+        ),
     ),
     "tmem-alloc-increase": Rule(
         "9.7.16.7.1, tcgen05.alloc",

@@ -36,7 +36,8 @@ WARPS: Mapping[str, Rule] = {
     "shfl-inactive-lane": Rule(
         "9.7.9.6, shfl.sync",
         "A lane reads from a lane that does not take part: the value is undefined.",
-        "Name all lanes that are read in the member mask, and have them execute the instruction.",
+        "Give the shuffle a width (its last argument) that keeps every lane within those of the mask: 16 where 16 "
+        "neighbours exchange values. Or name all lanes that are read in the mask, and have them execute it.",
         lenient=False,
     ),
     "branch-index": fault(

@@ -29,6 +29,10 @@ void Finding::add_line(std::string text) {
     if (details.size() < kMaxLines) details.emplace_back(-1, std::move(text));
 }
 
+void Finding::add_note(Note note) {
+    if (!note.text.empty()) details.emplace_back(note.pc, std::move(note.text));
+}
+
 void Findings::print(Printed p) {
     if (printed_bytes_ >= kMostPrinted) return;
     printed_bytes_ += p.text.size();

@@ -14,6 +14,12 @@ namespace ptxm {
 
 enum class Severity : u8 { warning, error };
 
+// A line about a further instruction: none where it has no text, which the words for the instruction's place follow.
+struct Note {
+    i32 pc = -1;
+    std::string text;
+};
+
 struct Finding {
     std::string rule;
     Severity severity = Severity::error;
@@ -29,6 +35,7 @@ struct Finding {
     // The same at the same place again. What printf prints is kept, up to a limit.
     void repeat(Finding again);
     void add_line(std::string text);
+    void add_note(Note note);
 
 private:
     static constexpr std::size_t kMaxLines = 1000;
@@ -38,6 +45,13 @@ private:
 struct Printed {
     bool error = false;  // to standard error
     std::string text;
+};
+
+// What a check of the order of accesses has to say.
+struct Verdict {
+    const char* rule;
+    std::string message;
+    Note note{};
 };
 
 class Findings {

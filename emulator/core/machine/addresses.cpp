@@ -19,6 +19,19 @@ SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
     return {&cta, offset};
 }
 
+namespace {
+
+std::string where_it_lies(const GlobalMemory& memory, u64 address) {
+    switch (window_of(address)) {
+        case Space::local: return "that is in the window of the thread's local memory, and not in global memory";
+        case Space::shared_cluster: return "that is in the window of shared memory, and not in global memory";
+        case Space::param: return "that is in the window of the kernel's parameters, and not in global memory";
+        default: return memory.describe(address);
+    }
+}
+
+}  // namespace
+
 Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
     GlobalView& memory = machine_of(w).global;
     if (Allocation* a = memory.find(address, size)) return *a;
@@ -27,8 +40,9 @@ Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
                     format("%s of %llu bytes at byte %llu of '%s', of %llu bytes, which was freed at PTX line %u", what,
                            (unsigned long long)size, (unsigned long long)(address - a->base), a->name.c_str(),
                            (unsigned long long)a->size, a->freed_line));
-    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
-                                               (unsigned long long)address, memory.describe(address).c_str()));
+    throw Fault("global-out-of-bounds",
+                format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size, (unsigned long long)address,
+                       where_it_lies(memory.memory(), address).c_str()));
 }
 
 u8* resolve_param(Warp& w, u64 offset, u64 size) {

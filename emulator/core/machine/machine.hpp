@@ -159,7 +159,8 @@ struct Machine {
     void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1,
                 Severity severity = Severity::error);
     // Of what no warp does: the end of an asynchronous operation.
-    void report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc);
+    void report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc, Note note = {});
+    void report(const Warp& w, Verdict told, i32 pc, i32 other_pc, Severity severity = Severity::error);
     // Of a conflict with a launch that launch_of has given, whose program is another.
     struct Beside {
         i32 pc, other_pc;

@@ -20,13 +20,27 @@ void Machine::report(const Warp* warp, std::string rule, std::string message, i3
     tell(std::move(f));
 }
 
-void Machine::report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc) {
+void Machine::report(const Warp& w, Verdict told, i32 pc, i32 other_pc, Severity severity) {
+    Finding f;
+    f.rule = told.rule;
+    f.severity = severity;
+    f.message = std::move(told.message);
+    f.pc = pc;
+    f.other_pc = other_pc;
+    f.cta = w.cta->linear;
+    f.warp = static_cast<i32>(w.index);
+    f.add_note(std::move(told.note));
+    tell(std::move(f));
+}
+
+void Machine::report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc, Note note) {
     Finding f;
     f.rule = std::move(rule);
     f.message = std::move(message);
     f.pc = pc;
     f.other_pc = other_pc;
     f.cta = cta.linear;
+    f.add_note(std::move(note));
     tell(std::move(f));
 }
 

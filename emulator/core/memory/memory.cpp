@@ -109,6 +109,8 @@ std::string GlobalMemory::describe(u64 address) const {
     if (address - a.base < a.size)
         return format("starts %llu bytes into '%s' of %llu bytes and runs past its end",
                       (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);
+    constexpr u64 kFar = u64{1} << 36;  // what an index of 32 bits does not reach
+    if (address - a.base - a.size > kFar) return "far from every allocation";
     return format("%llu bytes past the end of '%s' of %llu bytes", (unsigned long long)(address - a.base - a.size),
                   a.name.c_str(), (unsigned long long)a.size);
 }

@@ -9,7 +9,7 @@ import pytest
 
 from fmha.emulator import Device, PtxError, load_ptx
 from tests.emulator.bulk_rig import FENCE, FILL, STORED, numbers, tiled
-from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
+from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, source, wait
 from tests.emulator.micro import run_micro
 
 
@@ -177,11 +177,15 @@ def test_shared_to_the_shared_memory_of_a_peer() -> None:
 
 
 def store_then(before: str, after: str, **options: Any) -> set[str]:
+    return _store_then(before, after, **options).rules
+
+
+def _store_then(before: str, after: str, **options: Any) -> Run:
     data, out = numbers((64,), np.uint32), np.zeros(128, np.uint32)
     body = f"""{FILL.format(words=64)} {before}
     cp.async.bulk.global.shared::cta.bulk_group [%out], [%r40], 256;
     cp.async.bulk.commit_group; {after}"""
-    return run(body, {"data": data, "out": out}, block=1, **options).rules
+    return run(body, {"data": data, "out": out}, block=1, **options)
 
 
 def test_what_bulk_groups_order() -> None:
@@ -196,6 +200,18 @@ def test_what_bulk_groups_order() -> None:
         assert store_then(FENCE, rewrite + read, schedule=schedule) == {"bulk-store-in-flight"}
         assert store_then(FENCE, "cp.async.bulk.wait_group.read 1;\n" + rewrite + read) == {"bulk-store-in-flight"}
     assert "exit-with-work-in-flight" in store_then(FENCE, "")
+
+
+def test_the_wait_that_does_not_cover_a_store_is_named() -> None:
+    look, end = "ld.global.u32 %r1, [%out];\n", "cp.async.bulk.wait_group 0;\n"
+    for waits, said in (
+        ("cp.async.bulk.wait_group.read 0;\n", "covers the reads of the store's source and not its writes"),
+        ("cp.async.bulk.wait_group 1;\n", "a wait for all but the last group, which the store is still in"),
+        ("", ""),
+    ):
+        (found,) = _store_then(FENCE, waits + look + end).report.findings
+        assert found.rule == "bulk-store-in-flight"
+        assert [said in text for _, text in found.details] == ([True] if said else [])
 
 
 def test_empty_groups_hold_nothing() -> None:

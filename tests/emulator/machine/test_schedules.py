@@ -173,6 +173,11 @@ def test_a_wait_that_is_not_repeated_runs_out_of_time(schedule: Schedule) -> Non
     [
         ("@%first st.global.b32 [%out+4100], 0;", "4 bytes past the end of 'out' of 4096 bytes"),
         ("@%first ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%out+4096];", "0 bytes past the end of 'out'"),
+        (
+            "mov.b64 %d1, 0x17700000000; @%first st.global.b32 [%d1], 0;",
+            "0x17700000000: far from every allocation$",
+        ),
+        ("mov.b64 %d1, 0x20000000400; @%first st.global.b32 [%d1], 0;", "in the window of shared memory, and not"),
         ("@%first st.shared.b32 [tile+16384], 0;", r"CTA 0 has \[0x400, "),
         ("st.local.b32 [scratch+16], 0;", "local byte 16 of 16"),
         ("ld.param.b32 %r1, [map+128];", "parameter byte 192 of 192"),

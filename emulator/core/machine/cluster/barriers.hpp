@@ -31,6 +31,7 @@ struct Mbarrier {
     AgentId agent = 0;   // of bulk loads that complete here
     AgentId phases = 0;  // its clock: `phase`
     u32 in_flight = 0;   // bulk operations issued against the phase in progress
+    u32 announced = 0;   // expect-tx operations of that phase
     i32 init_pc = -1;
     Access init;
     u32 init_fenced = 0;                       // clock of the initialising warp at its fence.mbarrier_init, 0: none

@@ -99,6 +99,20 @@ std::string absent_from(const Cta& cta, const NamedBarrier& b) {
 
 }  // namespace
 
+namespace {
+
+std::string taken_columns(const Cta& cta) {
+    const Tmem& t = cta.tmem;
+    const auto free = std::ranges::count(t.owner, 0);
+    const auto held = std::ranges::find_if(t.owner, [](i32 mark) { return mark != 0; });
+    if (held == t.owner.end()) return {};
+    return format(" (%u of %u columns, of tcgen05.alloc at PTX line %u)",
+                  (static_cast<u32>(t.owner.size()) - static_cast<u32>(free)) * Tmem::kGranule, Tmem::kColumns,
+                  cta.cluster->machine->program->insts[static_cast<u32>(*held - 1)].line);
+}
+
+}  // namespace
+
 std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {
     switch (f.wait) {
         case Wait::mbarrier: return describe_mbarrier(cluster, f);
@@ -119,7 +133,7 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
             const PairCall& call = cta.tmem.pair_call;
             if (f.wait_for_clusters) return "tensor memory that other CTAs hold: the multiprocessors have no more";
             return call.waiting ? format("the peer CTA's tcgen05.%s", call.dealloc ? "dealloc" : "alloc")
-                                : std::string("tensor memory that is still allocated");
+                                : "tensor memory that is still allocated" + taken_columns(cta);
         }
         case Wait::join: return "the other lanes of the warp, to reconverge";
         case Wait::async_group: return "asynchronous groups of its own to complete";

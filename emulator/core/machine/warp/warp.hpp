@@ -54,6 +54,19 @@ struct Fragment {
 };
 
 // The bulk async-groups of one thread. Group g counts as complete for happens-before at clock g + 1.
+// The last wait for groups of copies: where, for all but how many of the last, and the clock of the last.
+struct GroupWait {
+    i32 pc = -1;
+    u32 pending = 0, last = 0;
+};
+
+// The last MMA that a tcgen05.commit of its own thread covers, and the last commit of a thread that had issued none.
+struct Commits {
+    u32 covered = 0;
+    i32 idle_pc = -1;
+    u32 idle_lane = 0;
+};
+
 struct BulkLane {
     struct Group {
         u32 reads = 0, writes = 0;  // operations whose reads, or writes, are not done
@@ -63,7 +76,8 @@ struct BulkLane {
     u32 used = 0;                           // groups up to the last that holds an operation
     u32 read_front = 0, written_front = 0;  // groups before these are done
     i32 last_pc = -1;                       // of the last operation
-    std::vector<Group> groups;              // the last one is open when there are more than `committed`
+    GroupWait waited, waited_reads;
+    std::vector<Group> groups;  // the last one is open when there are more than `committed`
 };
 
 // Which tcgen05.ld, by its clock, wrote a register last. `open`: one of them may not be complete.
@@ -120,9 +134,11 @@ struct Warp {
     std::unordered_map<u32, BulkLane> bulk;       // by lane
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_ahead = 0, cluster_owed = 0;      // lanes: have arrived for the phase after it; may pass another wait
+    Commits commits;                              // by tcgen05.commit
     VectorClock commit_phases;                    // that its tcgen05.commits have completed
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
+    GroupWait copies_waited;                      // and its last wait_group or wait_all
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
     LaneLog lanes, global_lanes;

@@ -12,11 +12,6 @@ namespace ptxm {
 
 struct Cluster;
 
-struct Verdict {
-    const char* rule;
-    std::string message;
-};
-
 using Place = std::function<std::string()>;
 
 // The words of a message, or nothing while only the rule is asked for: a kernel that breaks a rule does so in every

@@ -168,6 +168,31 @@ bool fenced_for_mma(Warp& w, const Access& earlier, const Accessor& who) {
     return w.clocks.fenced.get(earlier.agent) >= earlier.clock;
 }
 
+// A wait behind the operation leaves it pending, as one of the groups that were committed last.
+Note leaves_pending(const GroupWait& wait, const Access& e, const char* what) {
+    if (wait.pc < 0 || !wait.pending || e.clock > wait.last) return {};
+    const std::string last = wait.pending > 1 ? format("last %u groups", wait.pending) : "last group";
+    return {wait.pc, format("there is a wait for all but the %s, which %s is still in: the wait", last.c_str(), what)};
+}
+
+// The wait for a cp.async that there is, and what it lacks.
+Note copy_wait_there(const Warp& copier, const Access& e) {
+    const GroupWait& wait = copier.copies_waited;
+    if (wait.pc >= 0 && copier.clocks.generic.get(e.agent) >= e.clock)
+        return {wait.pc, "its own warp has waited for it, and no barrier that orders the two is behind the wait"};
+    return leaves_pending(wait, e, "the copy");
+}
+
+Note bulk_wait_there(const Warp& storer, const AgentInfo& agent, const Access& e, bool was_write) {
+    const auto lane = storer.bulk.find(agent.detail);
+    if (lane == storer.bulk.end()) return {};
+    const BulkLane& bulk = lane->second;
+    if (was_write && bulk.waited_reads.pc >= 0 && storer.clocks.generic.get(bulk.reads) >= e.clock)
+        return {bulk.waited_reads.pc,
+                "there is a wait_group.read, which covers the reads of the store's source and not its writes"};
+    return leaves_pending(bulk.waited, e, "the store");
+}
+
 Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where,
                        const Wording& say) {
     const std::string place = say.place(where);
@@ -178,6 +203,12 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
     const AgentKind kind = kind_of(w, e, who);
     const std::string them = say.wanted() ? describe_earlier(w, e, who) : std::string();
     const char* mine = who.write ? "writes" : "reads";
+    const auto note = [&](bool bulk) {
+        if (!say.wanted() || e.cluster != who.cluster) return Note();
+        const AgentInfo& agent = info(*w.cta->cluster, e.agent);
+        return bulk ? bulk_wait_there(warp_of(w, agent), agent, e, c.earlier_was_write)
+                    : copy_wait_there(warp_of(w, agent), e);
+    };
     if (c.stale)
         return {"non-coherent-load", say("%s reads %s, which %s wrote in this launch, through the non-coherent path",
                                          me.c_str(), place.c_str(), them.c_str())};
@@ -205,7 +236,8 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
         return {"bulk-store-in-flight",
                 say("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
                     me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
-                    c.earlier_was_write ? "" : "{.read}")};
+                    c.earlier_was_write ? "" : "{.read}"),
+                note(true)};
     if (kind == AgentKind::bulk_load && c.earlier_was_write)
         return {"bulk-copy-in-flight",
                 say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),
@@ -213,7 +245,8 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
     if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
         return {"cp-async-in-flight",
                 say("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
-                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read"),
+                note(false)};
     if (kind == AgentKind::warpgroup)
         return {"overwrite-under-mma",
                 say("%s %s %s while %s may still read it: no wgmma.wait_group by that warpgroup, or no barrier between "
@@ -354,13 +387,13 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     }
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
     if (m.findings->seen(rule, pc, other)) return;
-    std::string message = explain_linear(w, c, who, proxy, where, Wording(true)).message;
+    Verdict told = explain_linear(w, c, who, proxy, where, Wording(true));
     // Of another cluster's store nobody knows any longer which lane wrote these bytes: it may be the one that fenced.
     const bool unsure = c.earlier && c.earlier->cluster != who.cluster && std::string_view(rule) == "lane-alone";
     if (waits_for_use(w, c, who, rule))
-        doubt(w, {rule, std::move(message), pc, other});
+        doubt(w, {rule, std::move(told.message), pc, other});
     else
-        m.report(&w, rule, std::move(message), pc, other, unsure ? Severity::warning : Severity::error);
+        m.report(w, std::move(told), pc, other, unsure ? Severity::warning : Severity::error);
 }
 
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {

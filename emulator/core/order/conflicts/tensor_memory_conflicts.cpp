@@ -1,6 +1,7 @@
 // Conflict checks of tensor memory. docs/understand/order.md states the rules.
 #include "order/conflicts/tensor_memory_conflicts.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "machine/machine.hpp"
@@ -8,6 +9,23 @@
 
 namespace ptxm {
 namespace {
+
+// An MMA that its own thread has not committed, and the commit of a thread that had issued none.
+Note commit_of_another(const Cluster& cluster, const AgentInfo& issuer, const Access& mma) {
+    const Cta& cta = *cluster.ctas[issuer.cta];
+    const Warp& by = cta.warps[issuer.warp];
+    if (by.commits.covered >= mma.clock) return {};
+    const auto& issued = by.clocks.mma_issued_by;
+    const auto lane = std::ranges::find_if(issued, [&](u32 last) { return last >= mma.clock; }) - issued.begin();
+    const auto other = std::ranges::find_if(cta.warps, [&](const Warp& w) {
+        return w.commits.idle_pc >= 0 && (w.index != by.index || w.commits.idle_lane != lane);
+    });
+    if (other == cta.warps.end()) return {};
+    return {other->commits.idle_pc,
+            format("thread %u issues the MMA and thread %u commits, which covers the MMAs of its own thread alone: the "
+                   "commit",
+                   issuer.warp * kLanes + static_cast<u32>(lane), other->index * kLanes + other->commits.idle_lane)};
+}
 
 Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const Place& where,
                      const Wording& say) {
@@ -46,7 +64,8 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
     if (agent.kind == AgentKind::tensor)
         return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
                 say("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
-                    them.c_str(), c.earlier_was_write ? "write" : "read")};
+                    them.c_str(), c.earlier_was_write ? "write" : "read"),
+                say.wanted() ? commit_of_another(*target.cluster, agent, e) : Note()};
     return {"tmem-race", say("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
                              them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
@@ -65,7 +84,7 @@ void report_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, c
     const bool load = info(*target.cluster, who.agent).kind == AgentKind::tmem_ld;
     if (m.profile == Profile::lenient && breaks_only_strict(rule, load)) return;
     if (m.findings->seen(rule, pc, other)) return;
-    m.report(&w, rule, explain_tmem(w, target, c, who, what, where, Wording(true)).message, pc, other);
+    m.report(w, explain_tmem(w, target, c, who, what, where, Wording(true)), pc, other);
 }
 
 bool tmem_ordered(const Warp& w, const Access& e, const Accessor& who) {

@@ -96,22 +96,39 @@ void observe_phase(Warp& w, const Mbarrier& bar, WaitOrder order, u32 lanes) {
     if (!order.relaxed && !order.narrow) w.clocks.acquire(bar.outside->completed, w.acting(lanes));
 }
 
+namespace {
+
+// The copies that are pending, where there are no others than those of the barrier: the first.
+Note copy_in_flight(const Cluster& cluster, u32 expected) {
+    u32 copies = 0;
+    i32 first = -1;
+    cluster.pending.each([&](const AsyncOp& op) {
+        if (op.tensor || op.store || op.pc < 0) return;
+        if (!copies++) first = op.pc;
+    });
+    return copies == expected ? Note{first, "in flight: the copy"} : Note();
+}
+
+}  // namespace
+
 void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     if (bar.pending != 0 || bar.tx != 0) return;
     Machine& m = *cta.cluster->machine;
     if (bar.in_flight)
         m.report(cta, "mbarrier-early-completion",
                  format("the mbarrier at %s completes phase %u with %u bulk copies of that phase still in "
-                        "flight: expect_tx announced too few bytes",
-                        shared_place(cta, offset).c_str(), bar.phase, bar.in_flight),
-                 pc, bar.init_pc);
+                        "flight: %s",
+                        shared_place(cta, offset).c_str(), bar.phase, bar.in_flight,
+                        bar.announced ? "expect_tx announced too few bytes"
+                                      : "no expect_tx of this phase has announced their bytes"),
+                 pc, bar.init_pc, copy_in_flight(*cta.cluster, bar.in_flight));
     cta.cluster->note_progress();
     bar.phase += 1;
     show_barrier(BarrierEvent::phase, cta, offset, bar, nullptr, pc, bar.phase);
     std::rotate(bar.arrivals, bar.arrivals + 2, bar.arrivals + 3);  // the vectors keep their memory
     bar.arrivals[0].clear();
     bar.pending = bar.expected;
-    bar.in_flight = 0;
+    bar.in_flight = bar.announced = 0;
     std::swap(bar.completed, bar.arriving);  // both keep their memory
     bar.arriving.clear();
     if (bar.outside) {
@@ -137,6 +154,7 @@ MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock) {
 
 void expect_bytes(const MbarrierTarget& t, u32 bytes) {
     t.bar->tx += bytes;
+    t.bar->announced += 1;
     note_use(t.bar->arrivals[0], kUntraced);
     if (bytes > kMaxTx || t.bar->tx > kMaxTx)
         throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at %s exceeds 2^20-1",

@@ -156,11 +156,15 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
 }
 
 // The lanes of one arrive have no order: which of them opened the next phase is chance.
-void report_split_arrival(Warp& w, const MbarrierTarget& t) {
+void report_split_arrival(Warp& w, const MbarrierTarget& t, u32 lanes, u32 missing) {
+    const u32 count = t.bar->expected, before = count > missing ? count - missing : 0;
+    const std::string why = before ? format("%u of its %u arrivals came from elsewhere before, so that %u were missing",
+                                            before, count, missing)
+                                   : format("its count of %u is not the number of threads that arrive", count);
     machine_of(w).report(&w, "mbarrier-split-arrival",
-                         format("lanes of one mbarrier.arrive complete a phase of the mbarrier at %s and arrive "
-                                "for the next one: its count of %u is not the number of threads that arrive",
-                                shared_place(*t.cta, t.offset).c_str(), t.bar->expected),
+                         format("the %u lanes of one mbarrier.arrive complete a phase of the mbarrier at %s and arrive "
+                                "for the next one: %s",
+                                lanes, shared_place(*t.cta, t.offset).c_str(), why.c_str()),
                          w.pc(), t.bar->init_pc);
 }
 
@@ -220,7 +224,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     LaneTargets targets(w, "mbarrier.arrive", clock);
     const Mbarrier *first = nullptr, *last = nullptr;
-    u32 first_phase = 0, last_phase = 0;
+    u32 first_phase = 0, first_missing = 0, last_phase = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 address = lane_address(w, s[0], i.width_src, l, i.immediate);
@@ -229,8 +233,9 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         if (!first) {
             first = t.bar;
             first_phase = t.bar->phase;
+            first_missing = t.bar->pending;
         } else if (t.bar == first && t.bar->phase != first_phase) {
-            report_split_arrival(w, t);
+            report_split_arrival(w, t, static_cast<u32>(std::popcount(mask)), first_missing);
         }
         check_mbarrier_visible(w, *t.bar, false);
         const bool brought = t.bar == last && t.bar->phase == last_phase;  // by the lane before
@@ -301,9 +306,10 @@ void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) 
     if (bar.phase <= meant + 1) return;
     if (by_parity && bar.phase <= by(known_phases(w, bar)) + 1) return;
     machine_of(w).report(&w, "mbarrier-phase-aliasing",
-                         format("warp %u waits for phase %lld of the mbarrier at %s, which has completed %u phases: "
-                                "nothing keeps it from overtaking this waiter",
-                                w.index, (long long)meant, shared_place(*t.cta, t.offset).c_str(), bar.phase),
+                         format("warp %u waits for phase %lld of the mbarrier at %s, which has completed %u phases: %s",
+                                w.index, (long long)meant, shared_place(*t.cta, t.offset).c_str(), bar.phase,
+                                by_parity ? "nothing keeps it from overtaking this waiter"
+                                          : "the token that it waits with is of an arrival in that phase"),
                          w.pc(), bar.init_pc);
 }
 

@@ -95,12 +95,18 @@ struct ShuffleSources {
     u32 valid;
 };
 
+// That of __shfl_sync: lanes read within as many.
+u32 width_of(Warp& w, const Inst& i, u32 lane) { return kLanes - (w.reg<u32>(w.ops(i)[4])[lane] >> 8 & 0x1F); }
+
 void report_inactive(Warp& w, const Inst& i, const i32* from, u32 reading, u32 taking_part) {
     for (u32 l = 0; l < kLanes; ++l)
         if ((reading >> l & 1) && !(taking_part >> from[l] & 1))
-            machine_of(w).report_strict(&w, "shfl-inactive-lane",
-                                        format("lane %u reads lane %d, which does not take part", l, from[l]),
-                                        static_cast<i32>(&i - w.program->insts.data()));
+            machine_of(w).report_strict(
+                &w, "shfl-inactive-lane",
+                format("lane %u reads lane %d, which does not take part: lanes 0x%08x do, and the "
+                       "shuffle's width is %u",
+                       l, from[l], taking_part, width_of(w, i, l)),
+                static_cast<i32>(&i - w.program->insts.data()));
 }
 
 template <u32 kMode>

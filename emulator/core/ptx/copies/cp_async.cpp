@@ -315,6 +315,8 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         learn(w, target, same);
         rest &= ~same;
     }
+    w.copies_waited = {w.pc(), i.mods & kCopyAll ? 0 : static_cast<u32>(i.immediate),
+                       g.commits.empty() ? 0 : g.commits.back().clock};
     return Flow::next;
 }
 

@@ -27,8 +27,12 @@ Flow store_tensor(Warp& w, const Inst& i, u32 mask) {
             throw Fault("tensor-map", box.map.dtype == d16u6_align16
                                           ? "stores of .b6p2x16, which drop two bits of each byte, are not modelled"
                                           : "a store through a map of .b4x16_p64, which only loads take");
-        if (!rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
-            throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
+        for (u32 d = 0; d < (rows4 ? 0 : dims); ++d)
+            if (box.start[d] < 0)
+                throw Fault("tensor-coordinate",
+                            format("a store at the negative coordinate %d in dimension %u of %u, the innermost being "
+                                   "0: only loads take one",
+                                   box.start[d], d, dims));
         if (std::any_of(box.map.first_pixel, std::end(box.map.first_pixel), [](i64 c) { return c < 0; }))
             throw Fault("tensor-coordinate",
                         "a store through a map whose bounding box begins at a negative place, which only loads take");

@@ -230,6 +230,19 @@ Flow alloc(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
+std::string what_lies_at(Warp& w, u32 address) {
+    const Tmem& t = w.cta->tmem;
+    const u32 at = address % Tmem::kGranule == 0 && address < Tmem::kColumns ? address / Tmem::kGranule : kGranules;
+    if (at == kGranules) return {};
+    const auto line = [&](i32 mark) { return w.program->insts[static_cast<u32>(mark - 1)].line; };
+    if (!t.owner[at]) return t.freed[at] ? format(": it was given back at PTX line %u", line(t.freed[at])) : "";
+    const u32 first = t.block[at];
+    u32 end = first;
+    while (end < kGranules && t.owner[end] && t.block[end] == first) ++end;
+    return format(": the one there has %u columns from 0x%x, of tcgen05.alloc at PTX line %u",
+                  (end - first) * Tmem::kGranule, first * Tmem::kGranule, line(t.owner[at]));
+}
+
 void give_back(Warp& w, u32 address, u32 columns) {
     Tmem& t = w.cta->tmem;
     const u32 first = address / Tmem::kGranule, count = columns / Tmem::kGranule;
@@ -238,8 +251,8 @@ void give_back(Warp& w, u32 address, u32 columns) {
                        t.block[first + count - 1] == first &&
                        (first + count == kGranules || !t.owner[first + count] || t.block[first + count] != first);
     if (!whole)
-        throw Fault("tmem-dealloc",
-                    format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA", columns, address));
+        throw Fault("tmem-dealloc", format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA%s",
+                                           columns, address, what_lies_at(w, address).c_str()));
     // Giving columns back is a write: nobody may still be reading or writing them.
     touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
                Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");

@@ -61,6 +61,13 @@ std::vector<SharedRef> targets(Warp& w, const Inst& i, u32 lane) {
     return found;
 }
 
+// For what a finding says of an MMA that no commit covers.
+void note_commit(Warp& w, u32 lane) {
+    const u32 covered = w.clocks.mma_issued_by[lane];
+    w.commits.covered = std::max(w.commits.covered, covered);
+    if (!covered) w.commits = {w.commits.covered, w.pc(), lane};
+}
+
 Flow commit(Warp& w, const Inst& i, u32 mask) {
     tc::ctas_of(w, i.mods & kTcPair, "tcgen05.commit");
     for (u32 l = 0; l < kLanes; ++l) {
@@ -71,6 +78,7 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
             check_mbarrier_visible(w, bar, true);
             show_barrier(BarrierEvent::promise, *t.cta, t.offset, bar, &w, w.pc(), 1);
         }
+        note_commit(w, l);
         start_async(w, true, 0,
                     [at, message = commit_message(w, l), &completed = w.commit_phases,
                      pc = static_cast<u32>(w.pc())]() mutable {

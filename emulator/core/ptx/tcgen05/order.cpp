@@ -23,20 +23,20 @@ public:
     // `halves`: of every 32 lanes, the lower 16 (bit 0) and the upper (bit 1).
     void read(Tmem& t, u32 halves, const Columns& columns, const char* mine) {
         each_half(halves, columns, [&](u32 from) {
-            check(t.mma_writes, from, columns, 0, mine, "writes");
+            check(t.mma_writes, from, columns, 0, mine, "writes D to");
             mark(t.mma_reads, from, columns);
         });
     }
     void accumulate(Tmem& t, u32 halves, const Columns& columns) {
         each_half(halves, columns, [&](u32 from) {
-            check(t.mma_writes, from, columns, signature_, "tcgen05.mma accumulates in", "writes");
-            check(t.mma_reads, from, columns, 0, "tcgen05.mma writes", "reads");
+            check(t.mma_writes, from, columns, signature_, "tcgen05.mma writes D to", "writes D to");
+            check(t.mma_reads, from, columns, 0, "tcgen05.mma writes D to", "reads");
             mark(t.mma_writes, from, columns);
         });
     }
     void copy(Tmem& t, u32 halves, const Columns& columns) {
         each_half(halves, columns, [&](u32 from) {
-            check(t.mma_writes, from, columns, 0, "tcgen05.cp writes", "writes");
+            check(t.mma_writes, from, columns, 0, "tcgen05.cp writes", "writes D to");
             check(t.mma_reads, from, columns, 0, "tcgen05.cp writes", "reads");
         });
     }
@@ -57,18 +57,19 @@ private:
         for (const MmaMarks::Run& run : earlier.runs()) {
             const bool unordered =
                 run.clock > known && run.clock != who_.clock && run.agent == who_.agent && run.signature != pipelined;
-            for (u32 c = std::max(from, run.from); unordered && c < std::min(end, run.end); ++c)
-                report(run.pc, columns.first + c - from, mine, theirs);
+            if (unordered && std::max(from, run.from) < std::min(end, run.end)) report(run, columns, mine, theirs);
         }
     }
 
-    void report(u32 earlier_pc, u32 column, const char* mine, const char* theirs) {
+    void report(const MmaMarks::Run& earlier, const Columns& columns, const char* mine, const char* theirs) {
+        const u32 first = earlier.from % Tmem::kColumns;
         machine_of(w_).report_strict(
             &w_, "mma-unordered",
-            format("%s tensor memory column %u while an earlier tcgen05.mma %s it: the two are not pipelined, and "
-                   "nothing waits for a commit in between",
-                   mine, column, theirs),
-            static_cast<i32>(who_.pc), static_cast<i32>(earlier_pc));
+            format("%s tensor memory columns %u-%u while an earlier tcgen05.mma %s columns %u-%u: the two are not "
+                   "pipelined, and nothing waits for a commit in between",
+                   mine, columns.first, columns.first + columns.count - 1, theirs, first,
+                   first + earlier.end - earlier.from - 1),
+            static_cast<i32>(who_.pc), static_cast<i32>(earlier.pc));
     }
 
     void mark(MmaMarks& marks, u32 from, const Columns& columns) {

@@ -164,7 +164,8 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
         throw Fault("matrix-descriptor",
                     format("descriptor of %s (0x%016llx): %s", which, (unsigned long long)bits, why.c_str()));
     };
-    if (at(46, 3) != 1) refuse_matrix(format("bits 46-48 are %u, sm_100 needs 1", at(46, 3)));
+    if (at(46, 3) != 1)
+        refuse_matrix(format("bits 46-48 are %u, sm_100 needs 1 in this field, which is constant", at(46, 3)));
     if (at(14, 2) || at(30, 2) || at(53, 8)) refuse_matrix("reserved bits are set");
     if (at(52, 1)) refuse_matrix("the absolute address mode of the leading dimension belongs to sm_103a");
     MatrixDescriptor d;
