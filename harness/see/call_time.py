@@ -12,6 +12,7 @@ from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
 from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
+from fmha.harness.errors import UserError
 from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
 from fmha.harness.see.lengths import Given, lengths_of, numbers, pieces_of, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
@@ -19,6 +20,7 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
 
 Order = Literal["ptx", "sass"]
+PIECES_OF_A_CTA = 2  # at least, in the mean, where three CTAs that draw row tiles stand for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,16 @@ def model(
     )
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
     lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
-    draws = walkers_of(variant, call) > 0
+    walkers = walkers_of(variant, call)
+    draws = walkers > 0
     if draws and call.total_q is not None:  # which row tiles there are each CTA finds out, and that once
+        pieces = len(pieces_of(variant, call, lengths))
+        if pieces < PIECES_OF_A_CTA * walkers:  # the three that are recorded say nothing of a launch's longest then
+            raise UserError(
+                f"packed queries of {pieces} row tiles, which {walkers} CTAs draw: three say too little of so few",
+                where=variant.name,
+                next_step="take more or longer sequences, or measure it",
+            )
         device.counter = addresses["drawn"]
     else:  # each row tile has a CTA of its own
         addresses.pop("drawn", None)

@@ -262,7 +262,7 @@ def test_a_call_with_short_entries_takes_less_time_and_reads_less(repository: Pa
         "hd64_t1_sk2048_b4_out-bf16_page16",
         "hd64_t1_sk2048_b4_h4_kvh2_lens-ragged_out-bf16_splits8_merge-balanced",
         "hd64_t64_sk256_b2_h4_kvh2_out-bf16_layout-fused",
-        "hd64_t512_sk512_b12_h8_kvh8_lens-ragged_qlens-ragged_out-bf16_packed-both",
+        "hd64_t512_sk512_b24_h8_kvh8_lens-ragged_qlens-ragged_out-bf16_packed-both",
     ],
 )
 def test_what_lies_elsewhere_or_is_divided_otherwise_has_a_time(repository: Path, name: str) -> None:
@@ -270,6 +270,15 @@ def test_what_lies_elsewhere_or_is_divided_otherwise_has_a_time(repository: Path
     assert 1e-6 < time.seconds() < 1e-4
     assert all(launch.forced == 0 for launch in time.launches())
     assert (call.balance is not None) == ("balanced" in name)
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cached")
+def test_few_row_tiles_that_many_ctas_draw_are_refused(repository: Path) -> None:
+    """The launch lasts as its longest then, which the three that are recorded need not be."""
+    few = parse_id("hd64_t512_sk512_b12_h8_kvh8_lens-ragged_qlens-ragged_out-bf16_packed-both")
+    with pytest.raises(UserError, match="packed queries of 408 row tiles, which 264 CTAs draw"):
+        list(modelled.modelled(repository, [few], "h200", lambda line: None))
 
 
 def test_a_launch_of_uneven_work_is_looked_at_from_the_least_to_the_most() -> None:
