@@ -95,9 +95,7 @@ def default_ref(root: Path, commit: str = "HEAD") -> str | None:
 
 def judge_differs(root: Path, commit: str) -> bool:
     """Whether the checkout has any file of the harness otherwise than the commit, by git's word alone."""
-    untracked = begun(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
-    listing, added = git(root, "diff", "--name-only", "-z", commit, "--", *_ROOTS), untracked()
-    names = [name for name in (listing.stdout + added.stdout).split("\0") if name]
+    names = _otherwise(root, commit, _ROOTS)
     return names != [MATRIX] or _judges_otherwise(root, commit) if names else False
 
 
@@ -113,9 +111,18 @@ def alike(root: Path, commit: str) -> str | None:
 
 def rest_differs(judge: Judge) -> bool:
     """Whether the checkout has anything otherwise than the judge's commit that Python could find, by git's word."""
-    untracked = begun(judge.root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_REST)
-    differs = git(judge.root, "diff", "--quiet", "--no-ext-diff", judge.commit, "--", *_REST).returncode != 0
-    return bool(untracked().stdout) or differs
+    return bool(_otherwise(judge.root, judge.commit, _REST))
+
+
+def _otherwise(root: Path, commit: str, paths: Sequence[str]) -> list[str]:
+    """The files below `paths` that the checkout has otherwise than the commit, untracked ones too."""
+    untracked = begun(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
+    listing, added = git(root, "diff", "--name-only", "-z", commit, "--", *paths), untracked()
+    if listing.returncode != 0 or added.returncode != 0:
+        raise InfrastructureError(
+            f"git does not say what differs from {commit[:12]}", where=str(root), next_step="git status says why"
+        )
+    return [name for name in (listing.stdout + added.stdout).split("\0") if name]
 
 
 def _judges_otherwise(root: Path, commit: str) -> bool:
