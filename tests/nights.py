@@ -14,7 +14,8 @@ LIST = Path(__file__).with_name("nightly.txt")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The beginning of tests' ids; every `keep`-th of them stays in make test, none where that is 0."""
+    """The beginning of tests' ids; every `keep`-th of them that nothing else leaves to the night stays in make test,
+    none where that is 0."""
 
     start: str
     keep: int
@@ -43,6 +44,7 @@ def mark(items: list[pytest.Item]) -> None:
     lost.clear()
     for line in listed():
         named = [item for item in tests.get(line.start.partition("[")[0], []) if line.matches(item.nodeid)]
+        named = [item for item in named if item.get_closest_marker("nightly") is None]
         for place, item in enumerate(named):
             if not line.keep or place % line.keep:
                 item.add_marker(pytest.mark.nightly)

@@ -14,18 +14,19 @@ _REMOTE = Path(__file__).with_name("remote")
 def assign_groups(items: list[pytest.Item]) -> None:
     """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
     after every test all groups that a worker has had, has 2,400 of them and not 11,500. Others that need torch are one
-    group: to import it takes two seconds."""
+    group: to import it takes two seconds. Each test has one mark: xdist makes a group of its own of two names."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
+    remote = [files.pop(path) for path in list(files) if path.is_relative_to(_REMOTE)]
     for path, tests in files.items():
         alone = all(item.get_closest_marker(name) is None for item in tests for name in ("slow", "xdist_group"))
         if alone and len(tests) >= _MANY:
             for item in tests:
                 item.add_marker(pytest.mark.xdist_group(path.stem))
-    for number, lane in enumerate(_lanes([tests for path, tests in files.items() if path.is_relative_to(_REMOTE)])):
+    for number, lane in enumerate(_lanes(remote)):
         for item in lane:
-            item.add_marker(pytest.mark.xdist_group(f"remote-{number}"), append=False)
+            item.add_marker(pytest.mark.xdist_group(f"remote-{number}"))
     for item in items:
         if item.get_closest_marker("torch") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("torch"))

@@ -20,3 +20,9 @@ def test_remote_tests_are_two_groups_and_begin(request: pytest.FixtureRequest):
     remote = [order.is_remote(group) for group in order.groups(order.spread(request.session.items)).values()]
     assert sum(remote) <= 2
     assert remote == sorted(remote, reverse=True)
+
+
+def test_no_test_has_two_groups(request: pytest.FixtureRequest):
+    """xdist would join their names: of two lanes of the remote hosts' tests came one for each file, with hosts of its
+    own."""
+    assert all(len(list(item.iter_markers("xdist_group"))) <= 1 for item in request.session.items)

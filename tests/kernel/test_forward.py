@@ -19,6 +19,7 @@ from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, 
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
 from tests.builds import Artifacts, Builds
+from tests.kernel.kept import marks
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc
@@ -33,13 +34,8 @@ NAN, INF = 0x7FC0, 0x7F80  # of bf16
 
 def each(chosen: Iterable[Variant]) -> pytest.MarkDecorator:
     """Tests of one variant go to one worker, which reads and decodes its PTX once."""
-    groups = {variant: [pytest.mark.xdist_group(f"forward-{variant.name}"), *by_night(variant)] for variant in chosen}
+    groups = {variant: [pytest.mark.xdist_group(f"forward-{variant.name}"), *marks(variant)] for variant in chosen}
     return pytest.mark.parametrize("variant", [pytest.param(v, marks=m, id=v.name) for v, m in groups.items()])
-
-
-def by_night(variant: Variant) -> list[pytest.MarkDecorator]:
-    """Of the kernels of few rows `make test` has one a head_dim, and both numbers of rows; `cover` has them all."""
-    return [pytest.mark.nightly] if variant.name in ("sm100_hd64_rows64", "sm100_hd128_rows32") else []
 
 
 # What knows no windows and lists, and what of sm_90a has other rows: test_sm90.py; for many rows: test_prefill.py.

@@ -17,6 +17,7 @@ from fmha.harness.kernel_side import launch, params
 from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, is_pair, is_prefill, variant_for
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from tests.builds import Artifacts, Builds
+from tests.kernel.kept import marks
 from tests.kernel.rig import Problem, errors, make_problem, run, unwritten
 from tests.kernel.test_forward import check, growing, poisoned
 
@@ -26,7 +27,11 @@ nvcc = pytest.mark.nvcc
 def variants_that(are: Callable[[Variant], bool]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "variant",
-        [pytest.param(v, marks=pytest.mark.xdist_group(f"forward-{v.name}"), id=v.name) for v in VARIANTS if are(v)],
+        [
+            pytest.param(v, marks=[pytest.mark.xdist_group(f"forward-{v.name}"), *marks(v)], id=v.name)
+            for v in VARIANTS
+            if are(v)
+        ],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ from fmha.harness.judge.configuration import Configuration, parse_id
 from fmha.harness.judge.gate import judge
 from fmha.harness.judge.status import Status
 from fmha.harness.kernel_side.choice import ARCH
-from fmha.harness.kernel_side.variants import VARIANTS, merges_in_cluster, variant_for
+from fmha.harness.kernel_side.variants import (
+    VARIANTS,
+    goes_through_row_tiles,
+    is_pair,
+    merges_in_cluster,
+    variant_for,
+)
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.factory import device_factory
 from tests.kernel.kept import KEPT, marks
@@ -39,10 +46,13 @@ def test_what_make_test_compiles_has_every_shape_and_every_kind() -> None:
         return tuple(item for item in variant.defines if (item[0] in ("FMHA_HEAD_DIM", "FMHA_ROWS")) == shape)
 
     hopper = [variant for variant in VARIANTS if variant.arch == ARCH]
-    assert {variant.name for variant in hopper} >= KEPT
+    assert {variant.name for variant in VARIANTS} >= KEPT
     for shape in (True, False):
         kept = {of(variant, shape) for variant in hopper if variant.name in KEPT}
         assert kept == {of(variant, shape) for variant in hopper}
+    blackwell = [variant for variant in VARIANTS if variant.arch != ARCH]
+    for kind in (attrgetter("head_dim"), attrgetter("p_path"), goes_through_row_tiles, is_pair):
+        assert {kind(v) for v in blackwell if v.name in KEPT} == {kind(v) for v in blackwell}
 
 
 @pytest.mark.parametrize("item", CASES, ids=lambda item: item.id)

@@ -11,7 +11,6 @@ from fmha.harness.judge.limits import Thresholds
 from tests.problems.here import Verdict, judged
 
 pytestmark = [pytest.mark.torch, pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("problems")]
-pytest.importorskip("torch")
 
 # In the form of KernelBench's, and none of its.
 PROBLEM = """

@@ -20,7 +20,6 @@ from tests.remote.server import ACCOUNT, OTHER, OTHER_UID, UID, Server, host_pyt
 
 pytestmark = [
     pytest.mark.nvcc,
-    pytest.mark.xdist_group("remote-accounts"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="has two accounts on a host, which needs root"),
     pytest.mark.skipif(not host_python(), reason="no Python of this version is open to other accounts"),

@@ -13,7 +13,7 @@ from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-bisect"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 COMMITS = 9  # the first is good
 CULPRIT = 5
 HELD = "hd64_t1_sk128"

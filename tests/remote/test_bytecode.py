@@ -14,7 +14,7 @@ import pytest
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-bytecode"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 MODULE = Path("harness/stages/guard.py")
 CHECKED_HASH = (3).to_bytes(4, "little")
 

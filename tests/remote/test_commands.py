@@ -19,7 +19,7 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 from tests.remote.server import free_port
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-commands"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 
 
 def test_hosts_says_who_answers(client: Client):

@@ -20,7 +20,7 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, fresh_client, in_state, started
 from tests.remote.server import Hold, Server, client_config, free_port, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-connection-faults"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 

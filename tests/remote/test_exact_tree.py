@@ -17,7 +17,7 @@ from fmha.harness.supervisor.rundir import HostError
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-exact-tree"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 ATTRIBUTES = "*.txt text eol=crlf ident\n*.h filter=evil\n*.py filter=evil\n"
 HOST = """[core]
 	autocrlf = true

@@ -20,7 +20,7 @@ from tests.remote.conftest import Client, fresh_client
 from tests.remote.server import Server, client_config, free_port, key
 from tests.remote.test_hostile_trees import WHO, Tree, made, tree_of
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-forced-key"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tests.integration.fault_devices import HANGS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-gpus"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
 AXES = {"head_dim": [64], "t": [1, 32, *range(64, 82)], "s_k": [128]}
 SMI = """#!/bin/sh

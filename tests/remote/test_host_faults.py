@@ -21,7 +21,7 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 from tests.remote.test_connection_faults import reached
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-host-faults"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems, which needs root")
 

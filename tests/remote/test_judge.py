@@ -13,7 +13,7 @@ from tests.evidence.seeded_history import edit
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-judge"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 ONE = ("--host", "real", "--suite", "proven", "--filter", "t=32,sk=128")
 
 

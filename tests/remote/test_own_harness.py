@@ -17,7 +17,7 @@ from fmha.harness.errors import ExitCode
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-own-harness"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 ONE = ("--host", "real", "--suite", "proven", "--filter", "t=32,sk=128", "--judge", "own")
 # In the gate, which the runner loads on the host; here, where the client loads it as well, it does nothing.
 TRIES = """

@@ -21,7 +21,6 @@ from tests.remote.server import Server
 pytestmark = [
     pytest.mark.nvcc,
     pytest.mark.slow,
-    pytest.mark.xdist_group("remote-own-kernels"),
     pytest.mark.timeout(900),
 ]
 GUARD = "rmsnorm_rows8_columns256"

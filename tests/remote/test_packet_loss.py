@@ -19,7 +19,7 @@ from tests.remote.network import SERVER, Network, network
 from tests.remote.server import Server, serving
 from tests.remote.test_connection_faults import GOOD, held_at, reached
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-packet-loss"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 SILENCE_SECONDS = 4
 
 

@@ -10,7 +10,7 @@ from tests.harness.support import git
 from tests.integration.processes import eventually
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-preload"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 BEGUN = "def exactly"  # of what reads the modules that it is sent
 
 

@@ -26,7 +26,7 @@ from tests.harness.support import git
 from tests.remote.conftest import Client
 from tests.remote.server import client_config, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-pull-request"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 TOKEN = "of-the-job"
 
 

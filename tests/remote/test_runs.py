@@ -12,7 +12,7 @@ import pytest
 from tests.harness.support import git
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-runs"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 

@@ -17,7 +17,7 @@ from tests.remote.conftest import Client
 from tests.remote.test_forced_key import Limited, limited, stolen
 
 __all__ = ["limited", "stolen"]
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-secrets"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 CANARY, OTHER = secrets.token_hex(8), secrets.token_hex(8)  # not in this file, which is in the commit that is run
 SETUP = """{before}
 printf %s "$CANARY" | sha256sum >"$FMHA_ENVIRONMENT/sum"

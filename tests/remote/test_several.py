@@ -12,7 +12,7 @@ import pytest
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-several"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 SHARED = [f"hd64_t{t}_sk128_causal" for t in range(64, 70)]
 FALLBACK = "hd64_t32_sk256"  # of the guard, which runs on every host before its share
 

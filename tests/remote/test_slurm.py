@@ -24,7 +24,7 @@ from tests.remote.devices import WORDS
 from tests.remote.server import MARK, Server, client_config, serving
 from tests.remote.slurm import MEGABYTES, NODES, PATH, URGENT, Slurm, cluster
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-slurm"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 SLOW = "hd64_t65_sk128"
 SLURM = {"tasks": 2, "time": "5", "late_seconds": 4}

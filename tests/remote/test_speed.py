@@ -17,7 +17,7 @@ from fmha.harness.evidence import baseline
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("remote-speed")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 IDS = ["hd64_t1_sk128", "hd64_t32_sk128"]
 SMI = """#!/bin/sh
 case "$1" in

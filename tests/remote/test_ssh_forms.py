@@ -22,7 +22,7 @@ from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.server import Server, client_config, key, serving
 
-pytestmark = [pytest.mark.xdist_group("remote-ssh-forms"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 MATRIX = """\
 default_suite: good
 seed: 0

@@ -24,9 +24,7 @@ from tests.remote.conftest import fresh_client
 from tests.remote.job import HOST, MARK, SETUP, Job, opened
 from tests.remote.server import Server
 
-pytestmark = [
-    pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("remote-strangers"), pytest.mark.timeout(900),
-]  # fmt: skip
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.timeout(900)]
 BROKEN = edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")  # LSE in base 2
 WRONG_NUMBERS = "lse_error is"
 

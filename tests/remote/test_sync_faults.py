@@ -12,7 +12,7 @@ from tests.harness.support import git
 from tests.remote.conftest import Client
 from tests.remote.server import client_config
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-sync-faults"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 

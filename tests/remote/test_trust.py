@@ -39,7 +39,7 @@ from tests.harness.support import git
 from tests.remote.conftest import GATES, Client, fresh_client
 from tests.remote.server import Server
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-trust"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 # What a terminal would obey: clear, set the clipboard, change the title, turn the text around, and C1's own CSI.
 HOSTILE = "\x1b[2J\x1b]52;c;cHduZWQ=\x07\x1b]0;x\x07\u202egood\u2066\x9b31m\r::error::pwned ##[error]pwned"

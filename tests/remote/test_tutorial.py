@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.triton,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("remote-tutorial"),
 ]
 DONE_BEFORE = "pip install"  # what the environment of these tests has already
 # What differs from run to run: commits, moments, seconds, and what is counted.

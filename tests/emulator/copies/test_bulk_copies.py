@@ -229,6 +229,42 @@ def test_empty_groups_hold_nothing() -> None:
     assert run(empty, {"out": np.zeros(1, np.uint32)}, block=32).rules == set()
 
 
+@pytest.mark.parametrize("schedule", ["realistic", "late"])
+def test_who_has_waited_for_a_store_reads_what_it_has_written(schedule: Any) -> None:
+    """A wait for the reads of its source alone would be over before."""
+    end = "cp.async.bulk.wait_group 0; ld.global.u32 %r1, [%out]; st.global.u32 [%out+256], %r1;"
+    assert _store_then(FENCE, end, schedule=schedule).clean().arrays["out"][64] == 1
+
+
+def test_an_exit_with_one_store_that_nothing_waits_for() -> None:
+    assert store_then(FENCE, "") == {"exit-with-work-in-flight"}
+
+
+def test_a_copy_of_the_phase_before_is_none_of_this_one() -> None:
+    """Two phases end with a copy of their own in flight, the second when the first one's copy has come."""
+    copy = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [{}], [%data], 256, [%r9];"
+    body = f"""{init_barriers(1)} mov.u32 %r9, bar; mov.u32 %r8, tile;
+    {copy.format("%r8")} mbarrier.arrive.shared::cta.b64 _, [bar];
+    {copy.format("%r8+512")} mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256; {wait(parity=1)}"""
+    found = run(body, {"data": numbers((64,), np.uint32)}, block=1).report.findings
+    early = [each.message for each in found if each.rule == "mbarrier-early-completion"]
+    assert [phase in text for phase, text in zip(("phase 0 with 1", "phase 1 with 1"), early, strict=True)] == [
+        True
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("fence", "rules"),
+    [("shared::cta", {"missing-proxy-fence"}), ("global", set()), ("shared::cluster", {"missing-proxy-fence"})],
+)
+def test_a_proxy_fence_of_shared_memory_is_none_of_global_memory(fence: str, rules: set[str]) -> None:
+    body = f"""{init_barriers(1)} mov.u32 %r9, bar; mov.u32 %r8, tile; st.global.u32 [%data], 5;
+    fence.proxy.async.{fence};
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r8], [%data], 256, [%r9]; {wait()}"""
+    assert run(body, {"data": numbers((64,), np.uint32)}, block=1).rules == rules
+
+
 def test_a_wait_leaves_the_newest_groups_pending() -> None:
     second = """add.u64 %d1, %out, 256; add.u32 %r1, %r40, 256;
     cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 256;

@@ -112,6 +112,12 @@ def test_data_does_not_land_early() -> None:
     assert not late.buffers["out"].any()
 
 
+def test_copies_of_a_thread_into_the_same_words_come_in_any_order() -> None:
+    for between, rules in (("", ["cp-async-in-flight"]), ("cp.async.wait_all;\n", [])):
+        body = ADDRESSES + COPY + between + COPY + "cp.async.wait_all;\n"
+        assert rig.run(body, {"x": SOURCE, "out": 512}, declarations=SHARED).rules == rules
+
+
 def _stages(pending: int) -> str:
     """Three groups of one copy; waits until `pending` are left, then reads the second one."""
     copies = "".join(

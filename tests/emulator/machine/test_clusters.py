@@ -301,6 +301,35 @@ def test_transaction_counts_without_copies() -> None:
     assert run(body(48), {"out": words(4)}, grid=2, cluster=2).rules == {"deadlock"}
 
 
+def test_bytes_that_nothing_has_announced_hold_their_phase() -> None:
+    """All have arrived, and sixteen bytes more than were expected: the phase ends once they are."""
+    look = "mbarrier.test_wait.parity.shared::cta.b64 %p1, [bar], 0; selp.u32 {}, 1, 0, %p1;"
+    body = f"""{init_barriers(1)} mov.u32 %r8, bar;
+    mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r8], 16; mbarrier.arrive.shared::cta.b64 _, [bar];
+    {look.format("%r1")}
+    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 16;
+    {look.format("%r2")}
+    st.global.v2.u32 [%out], {{%r1, %r2}};"""
+    assert run(body, {"out": words(2)}, block=1).clean().arrays["out"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "random"])
+def test_a_cta_may_arrive_and_exit_long_before_the_other_arrives(schedule: str) -> None:
+    """What it has written is known by the barrier: its lanes that are gone do not complete the barrier alone."""
+    body = f"""{CLUSTER_SYNC} setp.ne.u32 %p1, %rank, 0;
+    mov.u32 %r9, tile; mapa.shared::cluster.u32 %r8, %r9, 1;
+    @%p1 bra LATE;
+    @%leader st.shared::cluster.u32 [%r8], 7;
+    barrier.cluster.arrive.aligned;
+    ret;
+    LATE: mov.u32 %r1, 0;
+    LOOP: add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 500; @%p2 bra LOOP;
+    {CLUSTER_SYNC}
+    @%leader ld.shared.u32 %r2, [tile]; @%leader st.global.u32 [%out], %r2;"""
+    done = run(body, {"out": words(1)}, grid=2, cluster=2, schedule=schedule).clean()
+    assert done.arrays["out"].tolist() == [7]
+
+
 def test_dropped_and_pending_arrivals() -> None:
     body = f"""
     {init_barriers(3)}

@@ -135,6 +135,29 @@ def test_f32_sum_is_aligned_and_truncated(ty: str) -> None:
     assert np.any(d.view(np.uint32) != rounded)  # one bit less would be seen
 
 
+def test_products_of_eight_bits_are_added_to_c_by_a_rounding() -> None:
+    """They are two sums without C, which is added last: three quarters of its last place are rounded up, where one
+    sum of all would cut them off."""
+    a, b = np.zeros((16, 32), np.uint8), np.zeros((32, 8), np.uint8)
+    a[:, :3], b[:3] = 1, 1  # three products of 2^-18
+    c = np.full((16, 8), 128, np.float32)
+    d = _multiply("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "m16n8k32", "b8", a, b, c, "sm_100a")
+    np.testing.assert_array_equal(d, np.float32(128 + 2.0**-16))
+
+
+def test_what_lies_below_a_sum_of_f16_decides_a_tie() -> None:
+    """4 + 2^-9 lies between two numbers of f16; 2^-24 more is beyond the 24 bits that a sum keeps."""
+    values = np.array([1, 1, 1, 1, 2.0**-9, 2.0**-12], np.float16)
+    a, b = np.zeros((16, 16), np.uint16), np.zeros((16, 8), np.uint16)
+    a[:, :6] = values.view(np.uint16)
+    b[:6] = np.array([1, 1, 1, 1, 1, 2.0**-12], np.float16).view(np.uint16)[:, None]
+    name = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+    for terms, want in ((6, 4 + 2.0**-8), (5, 4)):
+        b[terms:] = 0
+        d = _multiply(name, "m16n8k16", "f16", a, b, np.zeros((16, 8), np.float16), "sm_100a")
+        np.testing.assert_array_equal(d, np.float16(want))
+
+
 def test_special_values() -> None:
     raw_a = np.zeros((16, 16), np.uint16)
     raw_b = np.full((16, 8), 0x3C00, np.uint16)

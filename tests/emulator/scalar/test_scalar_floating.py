@@ -83,6 +83,14 @@ def test_ftz_and_sat(op: str, mode: str, flags: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_product_is_flushed_by_its_size_before_it_is_rounded(mode: str) -> None:
+    """2^-126 less half a step is below the normal numbers, though it rounds to the least of them."""
+    a = np.array([(2 - 2.0**-23) * 2.0**-64], np.float32).view(np.uint32)
+    b = np.array([2.0**-63], np.float32).view(np.uint32)
+    assert run_lanes(f"mul.{mode}.ftz.f32 %d0, %a, %b;", [a, b], [32])[0].tolist() == [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("ftz", ["", ".ftz"])
 @pytest.mark.parametrize("op", ["add", "mul", "fma"])
 def test_pairs_of_f32(op: str, mode: str, ftz: str) -> None:

@@ -89,6 +89,15 @@ def test_the_carry_out_of_addc_chains_on() -> None:
     check("addc.u32 %d0, 0, 0;", inputs, 32, carry, setup)
 
 
+def test_lanes_that_an_addition_leaves_out_keep_their_carry() -> None:
+    """Of every lane the first addition carries; the second, which does not, is of half of them."""
+    body = """setp.lt.u32 %p1, %tid, 16; mov.u32 %r1, 0xFFFFFFFF; mov.u32 %r2, 1;
+    add.cc.u32 %r3, %r1, %r2; @%p1 add.cc.u32 %r3, %r2, %r2; addc.u32 %r4, 0, 0;
+    mul.wide.u32 %d1, %tid, 4; add.u64 %d1, %d1, %out; st.global.u32 [%d1], %r4;"""
+    done = run(body, {"out": np.zeros(32, np.uint32)}).clean()
+    assert done.arrays["out"].tolist() == 16 * [0] + 16 * [1]
+
+
 @pytest.mark.parametrize("type_name", ["u16", "s16", "u32", "s32", "u64", "s64"])
 def test_sum_of_absolute_differences(type_name: str) -> None:
     width, to = int(type_name[1:]), _read(type_name)

@@ -349,6 +349,21 @@ def test_blocks_with_scales(
     check(Case(kind, a, b, numbers, steps=1, sparse=sparse, scales=scales, e8m0=e8m0, size=size))
 
 
+def test_d_as_large_as_the_largest_product_cuts_groups_by_itself() -> None:
+    """4 x 4 of the largest scales is 2^20, and D takes it away again. 2^-17 of another group lies 37 bits below: it
+    is cut off by D's own exponent, 20, where the scales' alone, 16, would leave it."""
+    case = Case("mxf4nvf4", "fp4", "fp4", steps=1, scales=4, e8m0=False, size=".block16")
+    drawn = draw(case)
+    for operand, small in ((drawn.a, 1), (drawn.b, 2)):
+        operand[:] = 0
+        operand[:, 0, 0], operand[:, 0, 16] = 0b110, 0b010  # 4 and 1
+        (drawn.scale_a if small == 1 else drawn.scale_b)[:, :2] = 0x78, small  # 2^8; 2^-9 or 2^-8
+    for d, want in ((-(2.0**20), 0.0), (-(2.0**19), 2.0**19)):
+        drawn.d[:] = np.float32(d).view(np.uint32)
+        assert float(run(case, drawn)[0, 0].view(np.float32)) == want
+        assert wanted(case, drawn, 0, 0) == int(np.float32(want).view(np.uint32))
+
+
 SHAPES: list[Callable[[str], Case]] = [
     lambda x: Case("f16", "bf16", "bf16", x, m=64, n=8),
     lambda x: Case("f16", "f16", "f16", x, m=64, n=72),
