@@ -74,9 +74,11 @@ class BaselineVerdict:
             counts = Counter(item.kind for item in self.counted)
             words = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             return f"REGRESSED {against}: {words}"
+        unasked = self.comparison.unasked  # the only line of --quiet says so, too
+        apart = f"; {unasked} more were not asked for" if unasked else ""
         if self.exit_code is not ExitCode.PASS:
-            return f"{self.new.verdict.word} {against}: no regression in what was compared"
-        return f"NO REGRESSION {against}, {self.comparison.compared} configurations"
+            return f"{self.new.verdict.word} {against}: no regression in what was compared{apart}"
+        return f"NO REGRESSION {against}, {self.comparison.compared} configurations{apart}"
 
 
 def regress(

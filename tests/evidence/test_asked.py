@@ -63,6 +63,15 @@ def test_a_run_of_one_suite_is_held_to_that_alone() -> None:
     assert told(new) == "Nothing got worse in 36 configurations, all that was asked for; 108 more were not"
 
 
+def test_the_one_line_that_a_quiet_regress_says_has_what_was_not_asked_for() -> None:
+    for keep, selection, said in (
+        (small, SMALL, "36 configurations; 108 more were not asked for"),
+        (lambda item: True, {}, "144 configurations"),
+    ):
+        new = part(BASE, keep, **selection)
+        assert str(BaselineVerdict(BASE, new, None, held(new), frozenset(), ())).endswith(f", {said}")
+
+
 def test_what_got_worse_in_a_part_comes_first() -> None:
     new = part(changed(BASE, small, grown("lse_error", 50, 60)), small, **SMALL)
     assert {item.kind for item in held(new).regressions} == {Kind.NUMBERS, Kind.HASH}
