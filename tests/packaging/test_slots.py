@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests import slots
+
 TAKES = "from tests import slots; slots.take(); print(slots.own(), flush=True); input()"
 
 
@@ -41,3 +45,16 @@ def test_each_run_has_its_own_until_it_ends(tmp_path: Path) -> None:
     assert d <= a  # the first that is free: those of other runs of this machine come and go
     for process in (second, third, fourth):
         end(process)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another account, which needs root")
+@pytest.mark.parametrize("account", [0, 1])
+def test_what_a_killed_run_has_left_behind_keeps_its_slot(account: int) -> None:
+    """A run after it with the same accounts found their processes, and lost its own to whoever ended them."""
+    last = slots.SLOTS - 1
+    assert not slots.is_busy(last)
+    left = subprocess.Popen(["sleep", "600"], user=slots.accounts(last)[account])
+    assert slots.is_busy(last)
+    left.kill()
+    left.wait()
+    assert not slots.is_busy(last)

@@ -32,6 +32,7 @@ HOST, SUITE = "b200", "good"
 WORKFLOWS = ("evidence", "regress")
 MARK = "was-here-"  # what a trap's file is named by, and then who was there
 SETUP = "scripts/lent.sh"
+_OURS = b"\0heard"
 _TOKENS = ("token-of-the-job", "token-of-the-index")
 _CODE = """
 def _look():
@@ -93,6 +94,7 @@ class Traps:
 
     def sprung(self) -> list[str]:
         """Every trap that has closed, which are then open again."""
+        self._hear_all()
         found = self.called[:]
         self.called.clear()
         for folder in self.folders:
@@ -111,7 +113,14 @@ class Traps:
             while True:
                 line, _ = self.listener.accept()
                 with line:
-                    self.called.append(f"called by {line.recv(256).decode(errors='replace')}")
+                    if (name := line.recv(256)) != _OURS:
+                        self.called.append(f"called by {name.decode(errors='replace')}")
+
+    def _hear_all(self) -> None:
+        """Who has called is heard a moment later, and in the order of the calls: before one that is ours."""
+        with socket.create_connection(("127.0.0.1", self.port)) as line:
+            line.sendall(_OURS)
+            assert line.recv(1) == b""
 
 
 @dataclass(frozen=True)

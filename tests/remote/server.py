@@ -30,8 +30,8 @@ from tests.remote.devices import MARK
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ACCOUNT, UID = "fmha-test", 61234 + 2 * slots.own()
-OTHER, OTHER_UID = "fmha-other", UID + 1  # a colleague's account
+UID, OTHER_UID = slots.accounts(slots.own())
+ACCOUNT, OTHER = "fmha-test", "fmha-other"  # the second is a colleague's
 # KexAlgorithms: what OpenSSH would choose is safe from quantum computers and takes ssh a tenth of a second. Tests
 # connect in their hundreds.
 CONFIG = """\

@@ -81,7 +81,7 @@ def test_a_host_dies_in_a_bisection_and_the_other_goes_on(history: Client):
     with history.server.hold("t1"):
         process = history.start(*bisect("gpu,twin"))
         assert eventually(lambda: len(running(history)) == 2)
-        dead = history.runs()[0]
+        dead = running(history)[0]
         os.kill(json.loads((dead / "supervisor.json").read_text())["pid"], signal.SIGKILL)
         assert eventually(lambda: not [line for line in history.server.left_over() if dead.name in line])
     stdout, stderr = process.communicate(timeout=3 * DEADLINE_SECONDS)
