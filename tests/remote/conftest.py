@@ -159,14 +159,18 @@ class Client:
 
     def lend(self, folder: Path) -> None:
         """Makes a working folder on the host that has what runs have built there before, and knows nothing else."""
-        subprocess.run(["install", "-d", "-m", "700", "-o", str(self.server.uid), str(folder)], check=True)
-        built = [str(self.home / "fmha" / name) for name in ("cache", "bytecode")]
-        subprocess.run(["cp", "-a", *built, str(folder)], check=True)
+        lend(self.home / "fmha", folder, self.server.uid)
 
     def discard(self, folder: Path) -> None:
         """Removes a folder that runs were told to use, once the last of them has written into it."""
         self.settle()
         shutil.rmtree(folder)
+
+
+def lend(built: Path, folder: Path, uid: int) -> None:
+    """Makes a working folder that has what another has built, and knows nothing else."""
+    subprocess.run(["install", "-d", "-m", "700", "-o", str(uid), str(folder)], check=True)
+    subprocess.run(["cp", "-a", *(str(built / name) for name in ("cache", "bytecode")), str(folder)], check=True)
 
 
 def eventually_empty(look: Callable[[], Sequence[object]]) -> Sequence[object]:
@@ -303,7 +307,7 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
 @pytest.fixture(scope="session")
 def warm(template: Path, server: Server, build_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The host has built the environment and the kernel that most tests run: none of them waits for a compiler. Of the
-    hosts of all workers one has built the kernel, and the others have its build."""
+    hosts of all workers one has built the kernel and compiled the packages, and the others have that of it."""
     built, home = build_cache.with_name("host-builds"), server.home / "fmha"
     build_cache.parent.mkdir(parents=True, exist_ok=True)
     with built.with_suffix(".lock").open("w") as lock:
@@ -311,10 +315,9 @@ def warm(template: Path, server: Server, build_cache: Path, tmp_path_factory: py
         lent = built.exists()
         if not lent:
             warm_up(template, server, tmp_path_factory.mktemp("warm"))
-            subprocess.run(["cp", "-a", str(home / "cache"), str(built)], check=True)
+            lend(home, built, server.uid)
     if lent:
-        subprocess.run(["install", "-d", "-m", "700", "-o", str(server.uid), str(home)], check=True)
-        subprocess.run(["cp", "-a", str(built), str(home / "cache")], check=True)
+        lend(built, home, server.uid)
         warm_up(template, server, tmp_path_factory.mktemp("warm"))
 
 

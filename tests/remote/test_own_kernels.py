@@ -15,7 +15,7 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.test_own_kernels import repository_with
-from tests.remote.conftest import Client, fresh_client
+from tests.remote.conftest import Client, fresh_client, lend
 from tests.remote.server import Server
 
 pytestmark = [
@@ -27,8 +27,9 @@ GUARD = "rmsnorm_rows8_columns256"
 
 
 @pytest.fixture(scope="module")
-def norm(server: Server, public_folder: Path) -> Path:
-    """RMSNorm's repository, with a host that runs on the emulator."""
+def norm(server: Server, public_folder: Path, warm: None) -> Path:
+    """RMSNorm's repository, with a host that runs on the emulator and has compiled its packages before."""
+    lend(server.home / "fmha", server.home / "norm", server.uid)
     root = repository_with("rmsnorm", public_folder / "norm")
     script = public_folder / "norm-environment.sh"
     packages = next(path for path in map(Path, sys.path) if (path / "numpy").is_dir())
