@@ -20,8 +20,9 @@ def assign_groups(items: list[pytest.Item]) -> None:
         files.setdefault(item.path, []).append(item)
     remote = [files.pop(path) for path in list(files) if path.is_relative_to(_REMOTE)]
     for path, tests in files.items():
-        alone = all(item.get_closest_marker(name) is None for item in tests for name in ("slow", "xdist_group"))
-        if alone and len(tests) >= _MANY:
+        if len(tests) < _MANY:
+            continue
+        if all(item.get_closest_marker(name) is None for item in tests for name in ("slow", "xdist_group")):
             for item in tests:
                 item.add_marker(pytest.mark.xdist_group(path.stem))
     for number, lane in enumerate(_lanes(remote)):

@@ -158,7 +158,7 @@ MISTAKES = (
         "numbers/aligned_sum.cpp",
         "    if (kept != sum) bits |= 1;\n",
         "",
-        TENSOR,
+        (*MATRICES, *TENSOR),
     ),
     Mistake(
         "groups of four bits are truncated where D is as large as the largest product",
@@ -221,7 +221,7 @@ MISTAKES = (
         "ptx/barriers/mbarrier.cpp",
         "if (bar.pending != 0 || bar.tx != 0) return;",
         "if (bar.pending != 0 || bar.tx > 0) return;",
-        (*COPIES, *ORDER),
+        (*CLUSTERS, *COPIES, *ORDER),
     ),
     Mistake(
         "a copy of an earlier phase counts for this one",
