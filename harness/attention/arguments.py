@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,17 @@ import torch
 from torch.autograd import forward_ad
 
 from fmha.harness.attention import values
-from fmha.harness.attention.options import PAGE, Window, scale_of, window_of
+from fmha.harness.attention.given import (
+    ARGUMENTS,
+    FLOATS,
+    NAMES,
+    SPARSE,
+    AttentionArguments,
+    Sparse,
+    Tensors,
+    parts,
+)
+from fmha.harness.attention.options import PAGE, check_options, scale_of, window_of
 from fmha.harness.judge.configuration import PAGE_SIZES
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.worker.devices.calls import ALIGNMENT
@@ -22,146 +32,106 @@ MOST_PLANES = 65535  # K/V heads of all batch entries: a grid's z
 STRIDED = ("q", "k", "v")  # what TMA reads, and so may have gaps
 STRIDE_ELEMENTS = 8  # of bf16 in the 16 bytes that TMA's strides are multiples of
 
-
-@dataclass(frozen=True, slots=True)
-class Sparse:
-    """The sparse branch: k and v [batch, s_sparse, head_dim] bf16, v left out when V is K; indices [batch, t, topk] and
-    lens [batch, t] int32, lens left out for topk."""
-
-    k: torch.Tensor
-    indices: torch.Tensor
-    v: torch.Tensor | None = None
-    lens: torch.Tensor | None = None
+_FLOATS = tuple(NAMES.index(name) for name in FLOATS)
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CheckedArguments:
     """Tensors by FmhaParams' names, without those that are absent or have no element; and the call, with one split."""
 
     tensors: dict[str, torch.Tensor]
     call: Call
 
 
-def check(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor | None,
-    *,
-    scale: float | None,
-    causal: bool,
-    window: Window | None,
-    kv_lens: torch.Tensor | None,
-    query_offsets: torch.Tensor | None,
-    sparse: Sparse | None,
-    sink: torch.Tensor | None,
-    block_table: torch.Tensor | None,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    max_seqlen_q: int | None,
-    max_seqlen_k: int | None,
-    normalise: bool,
-    output_dtype: torch.dtype,
-) -> Arguments:
-    """The arguments of fmha.attention as one object; the options among them have been checked.
+def check(of: AttentionArguments) -> CheckedArguments:
+    """A call's arguments, checked.
 
-    TypeError for what is no tensor or has the wrong dtype, ValueError for anything else; the message names the
-    argument, what it is and what it should be. Values are looked at where fmha.harness.attention.values says.
+    TypeError for what is no tensor or has the wrong dtype, ValueError for anything else, NotImplementedError for what
+    no kernel does; the message names the argument, what it is and what it should be. Values are looked at where
+    fmha.harness.attention.values says.
     """
-    sizes: dict[str, Any] = dict(_queries(q, cu_seqlens_q, max_seqlen_q))
-    keys = _key_dimensions(k, block_table, cu_seqlens_k)
+    check_options(of)
+    q, k, v, sparse = of.q, of.k, of.v, of.sparse
+    sizes: dict[str, Any] = dict(_queries(q, of.cu_seqlens_q, of.max_seqlen_q))
+    keys = _key_dimensions(k, of.block_table, of.cu_seqlens_k)
     _tensor("k", k, torch.bfloat16, keys, sizes)
     sizes |= dict(zip(keys, k.shape, strict=True))
-    if block_table is not None:
-        _pages(block_table, sizes)
-    if cu_seqlens_k is not None:
-        _packed_keys(cu_seqlens_k, max_seqlen_k, sizes)
-    elif max_seqlen_k is not None:
+    if of.block_table is not None:
+        _pages(of.block_table, sizes)
+    if of.cu_seqlens_k is not None:
+        _packed_keys(of.cu_seqlens_k, of.max_seqlen_k, sizes)
+    elif of.max_seqlen_k is not None:
         raise ValueError("max_seqlen_k: is for packed keys, with cu_seqlens_k")
     for name, size, most in (("q", "t", MOST_ROWS), ("k", "s_k", MOST_PAGED)):
         if sizes[size] > most:
             raise ValueError(f"{name}: expected at most {most} rows of an entry, got {sizes[size]}")
     _kv_heads(sizes, sparse)
     _row_tiles(sizes)
-    _scattered_alone(sizes, kv_lens, sparse)
-    given: dict[str, torch.Tensor | None] = {"q": q, "k": k, "v": v, "kv_lens": kv_lens}
-    given |= {"query_offsets": query_offsets, "sink": sink, "block_table": block_table}
-    given |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    _scattered_alone(sizes, of.kv_lens, sparse)
     if sparse is not None:
         sizes |= _sparse(sparse, sizes, shared_kv=v is None)
-        given |= {"sparse_k": sparse.k, "sparse_v": sparse.v}
-        given |= {"sparse_indices": sparse.indices, "sparse_lens": sparse.lens}
+    given = {name: getattr(of, name) for name in NAMES if name not in SPARSE} | dict(
+        zip(SPARSE, parts(sparse), strict=True)
+    )
     _tensor("v", v, torch.bfloat16, keys, sizes)
-    _tensor("kv_lens", kv_lens, torch.int32, ("batch",), sizes)
-    _tensor("query_offsets", query_offsets, torch.int32, ("batch",), sizes)
-    _tensor("sink", sink, torch.float32, ("heads",), sizes)
+    for name, said in ARGUMENTS.items():
+        if said.dtype is not None and said.shape:
+            _tensor(name, given[name], said.dtype, said.shape, sizes)
     if q.device.type not in ("cpu", "cuda"):
         raise ValueError(f"q: expected a tensor on a GPU or on the CPU, got one on {q.device}")
     for name, tensor in given.items():
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"{name}: is on {tensor.device}, q on {q.device}")
-    left, right = window_of(causal, window)
+    left, right = window_of(of.causal, of.window)
     call = Call(
         **sizes,
         shared_kv=v is None,
         window_left=left,
         window_right=right,
-        scale=scale_of(scale, sizes["head_dim"]),
-        normalise=normalise,
-        output_bf16=output_dtype == torch.bfloat16,
+        scale=scale_of(of.scale, sizes["head_dim"]),
+        normalise=of.normalise,
+        output_bf16=of.output_dtype == torch.bfloat16,
         q_strides=_strides(q, "total_q" in sizes),
         k_strides=_strides(k, "total_k" in sizes),
         v_strides=None if v is None else _strides(v, "total_k" in sizes),
     )
     if sparse is not None and call.by_head:
         raise ValueError(f"q: expected a contiguous tensor beside a sparse branch, got strides {q.stride()}")
-    arguments = Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
+    arguments = CheckedArguments(
+        {name: item for name, item in given.items() if item is not None and item.numel()}, call
+    )
     if not q.is_cuda:  # of a GPU's a plan asks for each call
         values.check_values(arguments.tensors, call)
     return arguments
 
 
-def check_sparse(sparse: Any) -> None:
-    """TypeError for what is no sparse branch."""
-    if sparse is not None and not isinstance(sparse, Sparse):
-        raise TypeError(f"sparse: expected fmha.Sparse, got {type(sparse).__name__}")
-
-
-def refuse_lost_gradient(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> None:
+def refuse_lost_gradient(tensors: Tensors) -> None:
     """NotImplementedError where a tensor needs a gradient, which nobody would compute. Of what is no tensor the checks
     say so."""
-    # Each call comes here, so that it is written out.
-    if (
-        getattr(q, "requires_grad", False)
-        or getattr(k, "requires_grad", False)
-        or (v is not None and getattr(v, "requires_grad", False))
-        or (sink is not None and getattr(sink, "requires_grad", False))
-        or getattr(getattr(sparse, "k", None), "requires_grad", False)
-        or getattr(getattr(sparse, "v", None), "requires_grad", False)
-    ):
-        for name, tensor in _floats(q, k, v, sink, sparse):
-            if tensor.requires_grad:
-                raise NotImplementedError(
-                    f"{name}: requires a gradient, which would be lost: no kernel has a backward pass yet; "
-                    f"call under torch.no_grad(), or pass {name}.detach()"
-                )
-
-
-def refuse_lost_tangent(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> None:
-    """The same of forward-mode differentiation."""
-    for name, tensor in _floats(q, k, v, sink, sparse):
-        if forward_ad.unpack_dual(tensor).tangent is not None:
+    for place in _FLOATS:  # at each call
+        tensor = tensors[place]
+        if tensor is not None and getattr(tensor, "requires_grad", False):
+            name = _named(place)
             raise NotImplementedError(
-                f"{name}: has a tangent, which would be lost: no kernel has a derivative yet; pass its primal, of "
-                "torch.autograd.forward_ad.unpack_dual"
+                f"{name}: requires a gradient, which would be lost: no kernel has a backward pass yet; "
+                f"call under torch.no_grad(), or pass {name}.detach()"
             )
 
 
-def _floats(q: Any, k: Any, v: Any, sink: Any, sparse: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Which tensors might be differentiated."""
-    named = [("q", q), ("k", k), ("v", v), ("sink", sink)]
-    if isinstance(sparse, Sparse):
-        named += [("sparse.k", sparse.k), ("sparse.v", sparse.v)]
-    return ((name, tensor) for name, tensor in named if isinstance(tensor, torch.Tensor))
+def refuse_lost_tangent(tensors: Tensors) -> None:
+    """The same of forward-mode differentiation."""
+    for place in _FLOATS:
+        tensor = tensors[place]
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                f"{_named(place)}: has a tangent, which would be lost: no kernel has a derivative yet; pass "
+                "its primal, of torch.autograd.forward_ad.unpack_dual"
+            )
+
+
+def _named(place: int) -> str:
+    """A call's tensor as the caller knows it."""
+    return NAMES[place].replace("sparse_", "sparse.")
 
 
 def _queries(q: torch.Tensor, cu_seqlens: torch.Tensor | None, longest: int | None) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from fmha.harness import account, project
-from fmha.harness.attention.arguments import Arguments
+from fmha.harness.attention.arguments import CheckedArguments
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.judge.configuration import UNLIMITED, Configuration, Packed, PathChoice
@@ -26,7 +26,9 @@ EMULATED = "sm_100a"
 ROW_UNIT = 8  # elements of bf16 in the 16 bytes that rows are multiples of, for TMA
 
 
-def decide(arguments: Arguments, splits: int | None, p_path: PathChoice, where: torch.device) -> tuple[Variant, Call]:
+def decide(
+    arguments: CheckedArguments, splits: int | None, p_path: PathChoice, where: torch.device
+) -> tuple[Variant, Call]:
     """The kernel, and the call with what it decides. NotImplementedError where there is none."""
     arch = cuda.architecture(where.index) if where.type == "cuda" else EMULATED
     call = _widened(arguments.call, arch)
@@ -85,7 +87,7 @@ def _multiprocessors(where: torch.device) -> int:
     return EmulatorDevice.multiprocessors
 
 
-def _variant(call: Call, arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -> Variant:
+def _variant(call: Call, arguments: CheckedArguments, splits: int, p_path: PathChoice, arch: str) -> Variant:
     tensors = arguments.tensors
     left, right = (UNLIMITED if side is None else side for side in (call.window_left, call.window_right))
     chosen = variant_for(

@@ -8,56 +8,47 @@ from typing import Any, TypeGuard, get_args
 import numpy as np
 import torch
 
+from fmha.harness.attention.given import AttentionArguments, Window, check_sparse
 from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
 
-Window = int | tuple[int | None, int | None]
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
 MOST_SPLITS = 65535  # CUDA's largest grid.y
 LEAST_SCALE, MOST_SCALE = 2.0**-150, 2.0**128 - 2.0**103  # between which numbers round to positive float32
 PAGE = "docs/use/attention.md"
 
 
-def check_options(
-    *,
-    scale: float | None,
-    causal: bool,
-    window: Window | None,
-    softcap: float | None,
-    max_seqlen_q: int | None,
-    max_seqlen_k: int | None,
-    normalise: bool,
-    output_dtype: torch.dtype,
-    statistics: Statistics,
-    splits: int | None,
-    p_path: PathChoice,
-) -> None:
+def check_options(of: AttentionArguments) -> None:
     """TypeError and ValueError for what none of them can be, NotImplementedError for what no kernel does; the message
     names the option, what it is and what it should be."""
-    for name, flag in (("causal", causal), ("normalise", normalise)):
+    for name, flag in (("causal", of.causal), ("normalise", of.normalise)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name}: expected True or False, got {flag!r}")
-    window_of(causal, window)
-    if scale is not None:
-        _check_scale(scale)
-    if softcap is not None:
+    window_of(of.causal, of.window)
+    if of.scale is not None:
+        _check_scale(of.scale)
+    if of.softcap is not None:
         raise NotImplementedError(
-            f"softcap: no kernel caps logits yet, got {softcap!r}; leave it out. {PAGE} says what it would take"
+            f"softcap: no kernel caps logits yet, got {of.softcap!r}; leave it out. {PAGE} says what it would take"
         )
-    for name, longest in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+    for name, longest in (("max_seqlen_q", of.max_seqlen_q), ("max_seqlen_k", of.max_seqlen_k)):
         if longest is not None and not _is_int(longest):
             raise TypeError(f"{name}: expected an int, got {longest!r}")
-    if output_dtype not in (torch.float32, torch.bfloat16):
-        raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {output_dtype}")
-    if output_dtype == torch.bfloat16 and not normalise:
+    if of.output_dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {of.output_dtype}")
+    if of.output_dtype == torch.bfloat16 and not of.normalise:
         raise ValueError("output_dtype: un-normalised output is torch.float32 only, got torch.bfloat16")
-    check_statistics(statistics, normalise)
-    if splits is not None:
-        if not _is_int(splits):
-            raise TypeError(f"splits: expected an int or None, got {splits!r}")
-        if not 1 <= splits <= MOST_SPLITS:
-            raise ValueError(f"splits: expected 1 to {MOST_SPLITS}, got {splits}")
-    if not isinstance(p_path, str) or p_path not in get_args(PathChoice):
-        raise ValueError(f"p_path: expected {', '.join(map(repr, get_args(PathChoice)))}, got {p_path!r}")
+    check_statistics(of.statistics, of.normalise)
+    if of.splits is not None:
+        if not _is_int(of.splits):
+            raise TypeError(f"splits: expected an int or None, got {of.splits!r}")
+        if not 1 <= of.splits <= MOST_SPLITS:
+            raise ValueError(f"splits: expected 1 to {MOST_SPLITS}, got {of.splits}")
+    if not isinstance(of.p_path, str) or of.p_path not in get_args(PathChoice):
+        raise ValueError(f"p_path: expected {', '.join(map(repr, get_args(PathChoice)))}, got {of.p_path!r}")
+    check_sparse(of.sparse)
+    place = "cuda" if isinstance(of.q, torch.Tensor) and of.q.is_cuda else "emulator"
+    if of.device not in (None, place):
+        raise ValueError(f"device: expected {place!r}, where the tensors run, got {of.device!r}")
 
 
 def check_statistics(statistics: Statistics, normalise: bool) -> None:

@@ -7,20 +7,30 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from fmha.harness.attention import memory, sized, values
-from fmha.harness.attention.arguments import Arguments, Sparse, check, check_sparse, misaligned, refuse_lost_gradient
+from fmha.harness.attention.arguments import CheckedArguments, check, misaligned, refuse_lost_gradient
 from fmha.harness.attention.decision import artifact, decide
-from fmha.harness.attention.options import Window, check_options
+from fmha.harness.attention.entry import method_takes
+from fmha.harness.attention.given import (
+    NAMES,
+    AttentionArguments,
+    Options,
+    Sparse,
+    TensorArguments,
+    Tensors,
+    given,
+)
 from fmha.harness.attention.result import AttentionResult, out_tensors
 from fmha.harness.attention.sized import SizedPlan
-from fmha.harness.attention.tensors import NAMES, Tensors, in_words, lack_memory, listed, read
+from fmha.harness.attention.tensors import in_words, lack_memory, read
 from fmha.harness.contract.protocol import FindingRecord, Variant
-from fmha.harness.judge.configuration import STORED, PathChoice, Statistics
+from fmha.harness.judge.configuration import STORED, Statistics
 from fmha.harness.kernel_side import params
 from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
 from fmha.harness.worker.devices import calls
@@ -30,41 +40,13 @@ MOST_PLANS = 1024  # that are kept, each some kilobytes
 OUTPUTS = ("o", *STORED["all"])
 PARTIAL = ("partial_o", "partial_max", "partial_sum", "shares")
 ADDRESSES = (*NAMES, "o", "statistics", "scratch", "drawn")  # of a launch: the tensors', then what `_launch` adds
-Place = Literal["emulator", "cuda"]
-OF_CALL = ("scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype")
 
 _plans: dict[Any, AttentionPlan | SizedPlan] = {}
 _evicting = threading.Lock()  # threads that find the oldest plan must not find the same one
 
 
-class CallOptions(NamedTuple):
-    """What a call is given beside tensors, as it is given: not checked."""
-
-    scale: float | None
-    causal: bool
-    window: Window | None
-    softcap: float | None
-    max_seqlen_q: int | None
-    max_seqlen_k: int | None
-    normalise: bool
-    output_dtype: torch.dtype
-    statistics: Statistics
-    splits: int | None
-    p_path: PathChoice
-    device: Place | None
-
-    def check(self, q: Any, sparse: Any) -> None:
-        """TypeError, ValueError or NotImplementedError for what cannot be, also of the tensors' device."""
-        *options, device = self
-        check_options(**dict(zip(self._fields, options, strict=False)))
-        check_sparse(sparse)
-        place = "cuda" if isinstance(q, torch.Tensor) and q.is_cuda else "emulator"
-        if device not in (None, place):
-            raise ValueError(f"device: expected {place!r}, where the tensors run, got {device!r}")
-
-
 def kept_plan(
-    tensors: Tensors, options: tuple[Any, ...], sparse: Sparse | None
+    tensors: Tensors, options: Options, sparse: Sparse | None
 ) -> tuple[AttentionPlan | SizedPlan | None, bytes | None]:
     """The plan for tensors and Options, made where there is none yet, and the tensors' addresses where they have been
     read. No plan for tensors without memory. Raises what `plan` raises."""
@@ -83,7 +65,7 @@ def kept_plan(
             return None, None
         known = None if key is None else sized.planned(options, form, q)
         if known is None:
-            known = new_plan(tensors, CallOptions(*options), sparse)
+            known = new_plan(tensors, options, sparse)
         if key is not None:
             _keep(key, known)
     return known, addresses
@@ -97,19 +79,22 @@ def _keep(key: Hashable, known: AttentionPlan | SizedPlan) -> None:
         _plans[key] = known
 
 
-def new_plan(tensors: Tensors, options: CallOptions, sparse: Sparse | None) -> AttentionPlan:
+def new_plan(tensors: Tensors, options: Options, sparse: Sparse | None) -> AttentionPlan:
     """Of tensors that have memory."""
-    given: dict[str, Any] = dict(zip(NAMES, tensors, strict=True))
-    options.check(given["q"], sparse)
-    arguments = check(
-        **{name: tensor for name, tensor in given.items() if not name.startswith("sparse_")},
-        sparse=sparse,
-        **{name: getattr(options, name) for name in OF_CALL},
-    )
-    variant, call = decide(arguments, options.splits, options.p_path, given["q"].device)
-    made = AttentionPlan(arguments, tensors, variant, call, options.statistics)
-    made.teach(options)
+    of = given(tensors, options, sparse)
+    arguments = check(of)
+    variant, call = decide(arguments, of.splits, of.p_path, of.q.device)
+    made = AttentionPlan(arguments, tensors, variant, call, of.statistics)
+    made.teach(of)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArguments(TensorArguments):
+    """The tensors of a call that is planned, and where its results go."""
+
+    _: KW_ONLY
+    out: AttentionResult | None = None
 
 
 class AttentionPlan:
@@ -117,7 +102,7 @@ class AttentionPlan:
     says what it stores beside o."""
 
     def __init__(
-        self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call, statistics: Statistics
+        self, arguments: CheckedArguments, tensors: Tensors, variant: Variant, call: Call, statistics: Statistics
     ) -> None:
         self.variant, self.call, self.statistics = variant, call, statistics
         self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
@@ -144,25 +129,11 @@ class AttentionPlan:
         self._draws = walkers_of(variant, call) > 0
         self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor | None = None,
-        *,
-        kv_lens: torch.Tensor | None = None,
-        query_offsets: torch.Tensor | None = None,
-        sparse: Sparse | None = None,
-        sink: torch.Tensor | None = None,
-        block_table: torch.Tensor | None = None,
-        cu_seqlens_q: torch.Tensor | None = None,
-        cu_seqlens_k: torch.Tensor | None = None,
-        out: AttentionResult | None = None,
-    ) -> AttentionResult:
+    @method_takes(PlannedArguments)
+    def __call__(self, tensors: Tensors, sparse: object, *, out: AttentionResult | None) -> AttentionResult:
         """`attention` of tensors of the shapes, dtypes and device that were planned for; ValueError for others."""
         if torch.is_grad_enabled():
-            refuse_lost_gradient(q, k, v, sink, sparse)
-        tensors = listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
+            refuse_lost_gradient(tensors)
         form, addresses = read(tensors)
         if form != self._form:
             for name, got, wanted in zip(NAMES, map(in_words, tensors), self._each, strict=True):
@@ -202,10 +173,10 @@ class AttentionPlan:
             return out
         return AttentionResult(o, statistics, self.call.normalise, findings)
 
-    def teach(self, options: CallOptions) -> None:
+    def teach(self, of: AttentionArguments) -> None:
         """What other sizes need as well, for calls that have them."""
         if self._prepared is not None:
-            sized.learn(options, self._where, self.variant, self.call, self._prepared.functions)
+            sized.learn(of, self._where, self.variant, self.call, self._prepared.functions)
 
     def _launch(
         self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor | None, keeps: bool
@@ -223,7 +194,7 @@ class AttentionPlan:
             return  # nobody can wait for it
         values.check_values({NAMES[place]: tensors[place] for place in self._present}, self.call)
 
-    def _prepare(self, arguments: Arguments) -> Prepared:
+    def _prepare(self, arguments: CheckedArguments) -> Prepared:
         with torch.cuda.device(self._where):
             device = CudaDevice(wait=False, index=self._where.index)
             module = device.load(artifact(self.variant, device.artifact))

@@ -14,9 +14,10 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import memory, values
+from fmha.harness.attention.given import OPTIONS, AttentionArguments, Options, Tensors
 from fmha.harness.attention.options import window_of
 from fmha.harness.attention.result import AttentionResult, out_tensors
-from fmha.harness.attention.tensors import Tensors, read
+from fmha.harness.attention.tensors import read
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import STORED, Statistics
 from fmha.harness.kernel_side.choice import ARCH
@@ -28,6 +29,8 @@ from fmha.harness.worker.devices import calls, cuda
 
 MOST_OPTIONS: Final = 256  # sets of them that are kept
 MOST_LONGEST: Final = 1 << 62
+LONGEST: Final = slice(OPTIONS.index("max_seqlen_q"), OPTIONS.index("max_seqlen_k") + 1)  # of options, sizes
+BEFORE, AFTER = slice(LONGEST.start), slice(LONGEST.stop, None)
 ENTRIES: Final = (*calls.ENTRIES, "TensorMapEncodeTiled")
 SUFFIXES: Final = ("_many", "_balanced", "_heads")  # of combine kernels, by bits from the lowest
 HOPPER: Final = tuple(variant for variant in VARIANTS if variant.arch == ARCH)
@@ -72,15 +75,15 @@ def combine_bits(variant: Variant, call: Call) -> int:
     return sum(1 << bit for bit, word in enumerate(SUFFIXES) if word in suffix)
 
 
-def planned(options: tuple[Any, ...], form: Any, q: torch.Tensor) -> SizedPlan | None:
+def planned(options: Options, form: Any, q: torch.Tensor) -> SizedPlan | None:
     """The call of tensors on a GPU, of their form and Options; None where it is left to plans.py."""
-    known = _known.get((q.get_device(), options[:4], options[6:]))
+    known = _known.get((q.get_device(), options[BEFORE], options[AFTER]))
     if known is None or values.ON_GPUS or type(form) is not bytes:
         return None
-    for longest in options[4:6]:
+    for longest in options[LONGEST]:
         if longest is not None and (type(longest) is not int or not 0 <= longest < MOST_LONGEST):
             return None  # wrong, or more than the planner's integers hold: the checks see to it
-    longest_q, longest_k = (-1 if longest is None else longest for longest in options[4:6])
+    longest_q, longest_k = (-1 if longest is None else longest for longest in options[LONGEST])
     made = known.planner.plan(
         form, known.scale, known.left, known.right, longest_q, longest_k, known.normalise,
         known.o_dtype is torch.bfloat16, len(STORED[known.statistics]), known.splits,
@@ -88,19 +91,19 @@ def planned(options: tuple[Any, ...], form: Any, q: torch.Tensor) -> SizedPlan |
     return None if made is None or type(made) is int else SizedPlan(known, made)
 
 
-def learn(options: tuple[Any, ...], where: torch.device, variant: Variant, call: Call, functions: list[int]) -> None:
+def learn(of: AttentionArguments, where: torch.device, variant: Variant, call: Call, functions: list[int]) -> None:
     """From a plan on a GPU: its options are right, and these are the functions that it launches."""
-    scale, causal, window, _, _, _, normalise, output_dtype, statistics, splits, p_path, _ = options
     planner = _planner_of(where.index)
-    if planner is None or variant not in HOPPER or call.topk or p_path != "auto":
+    if planner is None or variant not in HOPPER or call.topk or of.p_path != "auto":
         return
     combine = (combine_bits(variant, call), functions[1]) if call.combines else (0, 0)
     planner.load(HOPPER.index(variant), functions[0], *combine)
-    left, right = (-1 if side is None else side for side in window_of(causal, window))
+    left, right = (-1 if side is None else side for side in window_of(of.causal, of.window))
     if len(_known) >= MOST_OPTIONS:
         _known.clear()
-    _known[where.index, options[:4], options[6:]] = Known(
-        planner, where, scale or 0.0, left, right, normalise, output_dtype, statistics, splits or 0
+    options = of.options
+    _known[where.index, options[BEFORE], options[AFTER]] = Known(
+        planner, where, of.scale or 0.0, left, right, of.normalise, of.output_dtype, of.statistics, of.splits or 0
     )
 
 

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from types import BuiltinFunctionType
 
 import torch
 
-from fmha.harness.attention.arguments import Sparse, check_sparse
+from fmha.harness.attention.given import Tensors
 from fmha.harness.worker.devices import calls
-
-NAMES = (
-    "q", "k", "v", "kv_lens", "query_offsets", "sink", "sparse_k", "sparse_v", "sparse_indices", "sparse_lens",
-    "block_table", "cu_seqlens_q", "cu_seqlens_k",
-)  # fmt: skip
-Tensors = Sequence[torch.Tensor | None]  # in the order of NAMES
-
-
-def listed(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor | None,
-    kv_lens: torch.Tensor | None,
-    query_offsets: torch.Tensor | None,
-    sink: torch.Tensor | None,
-    sparse: Sparse | None,
-    *scattered: torch.Tensor | None,
-) -> Tensors:
-    """In the order of NAMES."""
-    if not isinstance(sparse, Sparse):
-        check_sparse(sparse)
-        return q, k, v, kv_lens, query_offsets, sink, None, None, None, None, *scattered
-    return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens, *scattered
 
 
 def read(tensors: Tensors) -> tuple[Hashable, bytes]:
     """What a plan depends on of the tensors, and their addresses. TypeError where one is none, or has no memory."""
-    told = calls.read(tuple(tensors)) or calls.read_tensors(tensors)
+    told = calls.read(tensors) or calls.read_tensors(tensors)
     if told is None:
         raise TypeError(f"expected tensors with memory, got {', '.join(type(x).__name__ for x in tensors)}")
     return told

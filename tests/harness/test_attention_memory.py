@@ -161,6 +161,7 @@ def test_what_a_gpu_is_decides_for_it(index: int, monkeypatch: pytest.MonkeyPatc
     """Of a machine with two that differ."""
     from fmha.harness.attention import arguments as checks
     from fmha.harness.attention import decision
+    from fmha.harness.attention.given import AttentionArguments
     from fmha.harness.kernel_side.choice import splits_of
 
     decision._multiprocessors.cache_clear()
@@ -168,10 +169,8 @@ def test_what_a_gpu_is_decides_for_it(index: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decision.cuda, "multiprocessors", lambda index: (132, 20)[index])
     shapes = {"q": (1, 1, 4, 64), "k": (1, 65536, 64), "v": (1, 65536, 64)}
     given = {name: torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
-    left_out = ("kv_lens", "query_offsets", "sparse", "sink", "block_table", "cu_seqlens_q", "cu_seqlens_k")
-    options = dict.fromkeys((*left_out, "scale", "window", "max_seqlen_q", "max_seqlen_k"))
-    options |= {"causal": False, "normalise": True, "output_dtype": torch.float32}
-    variant, call = decision.decide(checks.check(**given, **options), None, "auto", torch.device("cuda", index))
+    arguments = checks.check(AttentionArguments(**given))
+    variant, call = decision.decide(arguments, None, "auto", torch.device("cuda", index))
     decision._multiprocessors.cache_clear()
     assert variant.arch == ("sm_90a", "sm_100a")[index]
     assert call.splits == splits_of(variant.arch, call) > 20  # by sizes, whatever the number of multiprocessors

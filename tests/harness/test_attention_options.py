@@ -168,8 +168,8 @@ def test_the_page_on_the_call_says_what_the_refusals_point_to(repository: Path) 
 
 def test_what_is_no_sparse_branch_is_refused_whatever_was_called_before() -> None:
     """A call whose options are known is planned without them being looked at."""
-    from fmha.harness.attention.tensors import listed
+    from fmha.harness.attention.entry import listed
 
     q = torch.zeros(1, 1, 8, 64, dtype=torch.bfloat16)
     with pytest.raises(TypeError, match=r"^sparse: expected fmha\.Sparse, got tuple"):
-        listed(q, q, None, None, None, None, (q, q))  # type: ignore[arg-type]
+        listed(q, q, sparse=(q, q))  # type: ignore[arg-type]

@@ -188,10 +188,10 @@ def planner_of(driver: Driver, most_scratch: int = 1 << 62, skip: int = -1) -> A
     return planner
 
 
-def listed(drawn: Drawn) -> list[Any]:
-    from fmha.harness.attention.tensors import NAMES
+def listed(drawn: Drawn) -> tuple[Any, ...]:
+    from fmha.harness.attention.given import NAMES
 
-    return [drawn.tensors.get(name) for name in NAMES]
+    return tuple(drawn.tensors.get(name) for name in NAMES)
 
 
 def ask(planner: Any, drawn: Drawn) -> Any:
@@ -218,11 +218,10 @@ def by_python(drawn: Drawn) -> Both:
     from fmha.harness.attention import sized
     from fmha.harness.attention.arguments import check
     from fmha.harness.attention.decision import decide
-    from fmha.harness.attention.plans import OF_CALL, AttentionPlan
-    from fmha.harness.attention.tensors import NAMES
+    from fmha.harness.attention.given import AttentionArguments
+    from fmha.harness.attention.plans import AttentionPlan
 
-    given = {name: drawn.tensors.get(name) for name in NAMES if not name.startswith("sparse_")}
-    arguments = check(**given, sparse=None, **{name: drawn.options[name] for name in OF_CALL})
+    arguments = check(AttentionArguments(**drawn.tensors, **drawn.options))
     variant, call = decide(arguments, drawn.options["splits"], "auto", torch.device("cuda", 0))
     made = AttentionPlan(arguments, listed(drawn), variant, call, drawn.options["statistics"])
     whole = {"statistics": STATISTICS, "scratch": SCRATCH}

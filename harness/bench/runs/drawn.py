@@ -25,6 +25,7 @@ import torch
 
 from fmha.harness.attention.arguments import check
 from fmha.harness.attention.decision import decide
+from fmha.harness.attention.given import AttentionArguments
 from fmha.harness.bench.peers.libraries import ends_of, kv_lens_of
 from fmha.harness.bench.peers.rows import ROWS, PeerRow, lengths_of
 from fmha.harness.bench.runs import beside
@@ -118,10 +119,7 @@ def variant_of(row: PeerRow, device: str = "cuda:0") -> Variant:
     def empty(*sizes: int) -> torch.Tensor:
         return torch.empty(*sizes, row.head_dim, dtype=torch.bfloat16, device=device)
 
-    given: dict[str, Any] = dict.fromkeys(
-        ("scale", "window", "query_offsets", "sparse", "sink", "block_table", "cu_seqlens_q", "cu_seqlens_k",
-         "max_seqlen_q", "max_seqlen_k", "kv_lens")
-    )  # fmt: skip
+    given: dict[str, Any] = {}
     if row.lengths:
         q, k = (empty(sum(row.lengths), heads) for heads in (row.heads, row.kv_heads))
         ends = ends_of(row, torch.device(device))
@@ -133,7 +131,7 @@ def variant_of(row: PeerRow, device: str = "cuda:0") -> Variant:
         q, k = empty(planes, row.t, row.heads // row.kv_heads), empty(planes, row.s_k)
     if row.kv_lengths:
         given["kv_lens"] = kv_lens_of(row, torch.device(device))
-    arguments = check(q, k, k, **given, causal=row.causal, normalise=True, output_dtype=torch.bfloat16)
+    arguments = check(AttentionArguments(q, k, k, **given, causal=row.causal, output_dtype=torch.bfloat16))
     return decide(arguments, None, "auto", torch.device(device))[0]
 
 

@@ -26,10 +26,11 @@ from typing import Any, Final
 import torch
 
 from fmha.harness import account, project
-from fmha.harness.attention.arguments import Arguments, check
+from fmha.harness.attention.arguments import CheckedArguments, check
 from fmha.harness.attention.decision import decide
+from fmha.harness.attention.entry import listed
+from fmha.harness.attention.given import AttentionArguments
 from fmha.harness.attention.plans import AttentionPlan
-from fmha.harness.attention.tensors import listed
 from fmha.harness.bench.timing import box
 from fmha.harness.bench.timing.graphs import captured, in_turn
 from fmha.harness.contract.protocol import Variant
@@ -171,15 +172,10 @@ def error_of(shape: DecodeShape, o: torch.Tensor, wanted: torch.Tensor) -> float
     return float((got - wanted).norm() / wanted.norm())
 
 
-def arguments_of(shape: DecodeShape, x: DecodeInputs) -> Arguments:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("scale", "window", "query_offsets", "sparse", "sink", "block_table", "cu_seqlens_q", "cu_seqlens_k",
-         "max_seqlen_q", "max_seqlen_k")
-    )  # fmt: skip
-    causal = shape.t > 1
-    return check(
-        x.q, x.k, x.v, **nothing, kv_lens=x.lengths, causal=causal, normalise=True, output_dtype=torch.bfloat16
-    )
+def arguments_of(shape: DecodeShape, x: DecodeInputs) -> CheckedArguments:
+    """The call of a shape, checked."""
+    given = AttentionArguments(x.q, x.k, x.v, kv_lens=x.lengths, causal=shape.t > 1, output_dtype=torch.bfloat16)
+    return check(given)
 
 
 def choices(shape: DecodeShape, call: Call) -> Iterator[tuple[int, int, Variant, Call]]:
@@ -241,7 +237,7 @@ def measured(shape: DecodeShape, peers: list[str]) -> dict[str, Any]:
     wanted = right(shape, sets[0])
     arguments = arguments_of(shape, sets[0])
     variant, ruled = decide(arguments, None, "auto", sets[0].q.device)
-    tensors = [listed(x.q, x.k, x.v, x.lengths, None, None, None, None, None, None) for x in sets]
+    tensors = [listed(x.q, x.k, x.v, kv_lens=x.lengths) for x in sets]
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
     kept: list[Any] = []
     wrong: dict[str, Any] = {}

@@ -10,7 +10,7 @@
 
 namespace fmha::planner {
 
-// Places of fmha.harness.attention.tensors.NAMES.
+// Places of fmha.harness.attention.given.NAMES.
 enum Place {
     kQ,
     kK,
@@ -23,8 +23,8 @@ enum Place {
     kSparseIndices,
     kSparseLens,
     kBlockTable,
-    kCuQ,
-    kCuK,
+    kCuSeqlensQ,
+    kCuSeqlensK,
     kPlaces
 };
 
@@ -103,7 +103,8 @@ inline bool take_strides(const Tensor& t, bool packed, bool& gaps, Strides& stri
 }
 
 inline bool right_options(const Options& options, const Tensor (&t)[kPlaces]) {
-    if (t[kCuQ].is_there() != (options.longest_q >= 0) || t[kCuK].is_there() != (options.longest_k >= 0)) return false;
+    if (t[kCuSeqlensQ].is_there() != (options.longest_q >= 0) || t[kCuSeqlensK].is_there() != (options.longest_k >= 0))
+        return false;
     for (const Place sparse : {kSparseK, kSparseV, kSparseIndices, kSparseLens})
         if (t[sparse].is_there()) return false;
     for (const Tensor& each : t) {
@@ -118,14 +119,15 @@ inline bool right_options(const Options& options, const Tensor (&t)[kPlaces]) {
 // Sizes of k and v; false where they do not fit q's.
 inline bool take_keys(const Tensor (&t)[kPlaces], const Options& options, Call& call) {
     const Tensor& k = t[kK];
-    const bool packed = t[kCuK].is_there(), paged = t[kBlockTable].is_there();
+    const bool packed = t[kCuSeqlensK].is_there(), paged = t[kBlockTable].is_there();
     if (!k.is_there() || k.type != kBf16 || (packed && paged)) return false;
     if (k.dims != (packed ? 3 : 4) && !(k.dims == 3 && !packed)) return false;
     if (k.shape[k.dims - 1] != call.width) return false;
     call.kv_heads = k.dims == 3 && !packed ? 1 : k.shape[k.dims - 2];
     if (call.heads % call.kv_heads) return false;
     if (packed) {
-        if (!t[kCuK].is(kInt32, {call.batch + 1}) || t[kKvLens].is_there() || k.shape[0] > kMostRows) return false;
+        if (!t[kCuSeqlensK].is(kInt32, {call.batch + 1}) || t[kKvLens].is_there() || k.shape[0] > kMostRows)
+            return false;
         call.total_k = k.shape[0];
         call.s_k = std::min(options.longest_k, call.total_k);
     } else if (paged) {
@@ -151,15 +153,17 @@ inline bool take_keys(const Tensor (&t)[kPlaces], const Options& options, Call& 
 inline std::optional<Call> call_of(const Tensor (&t)[kPlaces], const Options& options) {
     Call call;
     const Tensor& q = t[kQ];
-    const bool packed = t[kCuQ].is_there();
+    const bool packed = t[kCuSeqlensQ].is_there();
     if (!q.is_there() || q.type != kBf16 || q.dims != (packed ? 3 : 4) || !right_options(options, t)) return {};
     call.width = q.shape[q.dims - 1];
     call.heads = q.shape[q.dims - 2];
     if (packed) {
         call.total_q = q.shape[0];
-        if (t[kCuQ].dims != 1 || t[kCuQ].type != kInt32 || t[kCuQ].shape[0] < 2 || call.total_q > kMostRows) return {};
+        if (t[kCuSeqlensQ].dims != 1 || t[kCuSeqlensQ].type != kInt32 || t[kCuSeqlensQ].shape[0] < 2 ||
+            call.total_q > kMostRows)
+            return {};
         if (options.longest_q < 1) return {};
-        call.batch = t[kCuQ].shape[0] - 1;
+        call.batch = t[kCuSeqlensQ].shape[0] - 1;
         call.t = std::min(options.longest_q, call.total_q);
     } else {
         call.batch = q.shape[0], call.t = q.shape[1];
@@ -172,7 +176,7 @@ inline std::optional<Call> call_of(const Tensor (&t)[kPlaces], const Options& op
     if (t[kKvLens].is_there() && !t[kKvLens].is(kInt32, {call.batch})) return {};
     if (t[kQueryOffsets].is_there() && !t[kQueryOffsets].is(kInt32, {call.batch})) return {};
     if (t[kSink].is_there() && !t[kSink].is(kFloat32, {call.heads})) return {};
-    for (const Place place : {kKvLens, kQueryOffsets, kSink, kCuQ, kCuK})
+    for (const Place place : {kKvLens, kQueryOffsets, kSink, kCuSeqlensQ, kCuSeqlensK})
         if (t[place].is_there() && !t[place].contiguous()) return {};
     call.ragged = t[kKvLens].is_there() || call.packed_k();
     call.left = options.left, call.right = options.right;

@@ -173,8 +173,8 @@ void set_pointers(State& state, const u64 (&at)[kPlaces], const u64 (&more)[4]) 
     p.query_offsets = pointer<const int32_t>(at[kQueryOffsets]);
     p.sink = pointer<const float>(at[kSink]);
     p.block_table = pointer<const int32_t>(at[kBlockTable]);
-    p.cu_seqlens_q = pointer<const int32_t>(at[kCuQ]);
-    p.cu_seqlens_k = pointer<const int32_t>(at[kCuK]);
+    p.cu_seqlens_q = pointer<const int32_t>(at[kCuSeqlensQ]);
+    p.cu_seqlens_k = pointer<const int32_t>(at[kCuSeqlensK]);
     p.drawn = pointer<uint32_t>(drawn);
 }
 
