@@ -10,10 +10,10 @@ not. The command `fmha` is `python -m fmha`; the PTX machine by itself is `fmha.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own would come with a fifth of what a command takes to answer an interrupt
 if TYPE_CHECKING:
+    from typing import Any
+
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.problems.flashinfer_bench import FlashInferBench
     from fmha.harness.problems.kernelbench import KernelBench
@@ -81,6 +81,8 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fmha' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)
 
 
