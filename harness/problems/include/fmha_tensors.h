@@ -39,12 +39,19 @@ inline std::uint64_t allocated(std::int64_t bytes) {
     return address;
 }
 
-inline void fill(std::uint64_t address, int size, std::uint64_t pattern, std::int64_t count) {
-    events() << "fill " << address << ' ' << size << ' ' << pattern << ' ' << count << '\n';
+// A stream's or an event's handle as it is written down; 0 is the stream that torch launches on, the default one.
+inline std::uint64_t number(const void* handle) {
+    const auto value = reinterpret_cast<std::uint64_t>(handle);
+    return value == reinterpret_cast<std::uint64_t>(cudaStreamLegacy) ? 0 : value;
 }
 
-inline void copy(std::uint64_t to, std::uint64_t from, std::int64_t bytes) {
-    events() << "copy " << to << ' ' << from << ' ' << bytes << '\n';
+inline void fill(std::uint64_t address, int size, std::uint64_t pattern, std::int64_t count,
+                 cudaStream_t stream = nullptr) {
+    events() << "fill " << address << ' ' << size << ' ' << pattern << ' ' << count << ' ' << number(stream) << '\n';
+}
+
+inline void copy(std::uint64_t to, std::uint64_t from, std::int64_t bytes, cudaStream_t stream = nullptr) {
+    events() << "copy " << to << ' ' << from << ' ' << bytes << ' ' << number(stream) << '\n';
 }
 
 [[noreturn]] inline void refuse(const std::string& what) { throw std::runtime_error(what); }
