@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.problems.flashinfer_bench import FlashInferBench
+    from fmha.harness.problems.headers import TORCH_HEADERS
     from fmha.harness.problems.kernelbench import KernelBench
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "TORCH_HEADERS",
     "At",
     "AttentionResult",
     "Build",
@@ -73,6 +75,7 @@ _HOMES = (
         "CallableKernel": "fmha.harness.worker.subjects.callable_kernel",
         "FlashInferBench": "fmha.harness.problems.flashinfer_bench",
         "KernelBench": "fmha.harness.problems.kernelbench",
+        "TORCH_HEADERS": "fmha.harness.problems.headers",
         "TritonKernel": "fmha.harness.triton_kernel",
     }
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,10 @@ from fmha.harness.problems.constants import fields
 from fmha.harness.problems.small import follows, small
 
 # Of axes that a definition leaves open, each another one, so that no two can be exchanged unseen.
-_VARIABLE: Final = (lambda count: range(16, 16 + 8 * count, 8), lambda count: range(3, 3 + 2 * count, 2))
+_VARIABLE: Final[tuple[Callable[[int], range], ...]] = (
+    lambda count: range(16, 16 + 8 * count, 8),
+    lambda count: range(3, 3 + 2 * count, 2),
+)
 # What makes one number of a problem divide another.
 _DIVIDES: Final = re.compile(r"(?<!/)//(?!/)|%|head|group")
 _MATRIX: Final = """# What is run and what it must reach; fmha's docs/use/problems.md says how to choose sizes.
@@ -81,7 +84,7 @@ def _divides(text: str) -> bool:
     return any(_DIVIDES.search(line.partition("#")[0]) for line in text.splitlines() if "def " not in line)
 
 
-Sizes = tuple[tuple[Field, ...], list[dict[str, Value]]]
+Sizes = tuple[tuple[Field, ...], Sequence[Mapping[str, Value]]]
 
 
 def _of_module(text: str) -> Sizes:
@@ -89,7 +92,7 @@ def _of_module(text: str) -> Sizes:
         raise ValueError("it has no get_inputs")
     known = fields(text)
     own = {field.name: field.default for field in known if isinstance(field.default, int)}
-    return known, list(small(own, divides=_divides(text)))
+    return known, small(own, divides=_divides(text))
 
 
 def _of_definition(text: str) -> Sizes:

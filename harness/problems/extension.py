@@ -21,13 +21,13 @@ from fmha.emulator.device import SHARED_UNASKED
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.ptx import parse
 from fmha.harness.problems.events import FILLS, Allocated, Launched, Ordered, read_events
+from fmha.harness.problems.headers import INCLUDE
 from fmha.harness.worker.compilers.inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 if TYPE_CHECKING:
     from fmha.harness.problems.recorder import Recorder
 
-INCLUDE: Final = Path(__file__).resolve().parent / "include"
 _FLAGS: Final = ("-std=c++17", "-O3", "-lineinfo", "-diag-suppress=177,550,20012")
 # torch's own, which would undo what is said here or mean nothing to it.
 _KEPT: Final = ("-D", "-O", "--use_fast_math", "-use_fast_math", "--expt", "-std", "--std", "--maxrregcount")

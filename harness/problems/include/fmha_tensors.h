@@ -327,6 +327,9 @@ struct CUDAGuard {
 using OptionalCUDAGuard = CUDAGuard;
 }  // namespace cuda
 
+template <class T>
+using optional = std::optional<T>;
+using std::nullopt;
 }  // namespace at
 
 namespace c10::cuda {
@@ -344,8 +347,6 @@ constexpr auto kInt64 = ScalarType::Long, kLong = kInt64, kInt32 = ScalarType::I
 constexpr auto kInt16 = ScalarType::Short, kInt8 = ScalarType::Char, kUInt8 = ScalarType::Byte,
                kBool = ScalarType::Bool;
 constexpr auto kCUDA = DeviceType::CUDA, kCPU = DeviceType::CPU;
-template <class T>
-using optional = std::optional<T>;
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
 inline TensorOptions device(Device) { return {}; }
 }  // namespace torch
