@@ -28,6 +28,8 @@ GUIDES = sorted(
         check=True,
     ).stdout.split()
 )
+
+
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_can_be_read(name: str) -> None:
     assert faults((ROOT / name).read_text(encoding="utf-8"), DEFINED) == []
