@@ -10,12 +10,13 @@ not. The command `fmha` is `python -m fmha`; the PTX machine by itself is `fmha.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own would come with a fifth of what a command takes to answer an interrupt
 if TYPE_CHECKING:
+    from typing import Any
+
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.problems.flashinfer_bench import FlashInferBench
+    from fmha.harness.problems.headers import TORCH_HEADERS
     from fmha.harness.problems.kernelbench import KernelBench
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "TORCH_HEADERS",
     "At",
     "AttentionResult",
     "Build",
@@ -73,6 +75,7 @@ _HOMES = (
         "CallableKernel": "fmha.harness.worker.subjects.callable_kernel",
         "FlashInferBench": "fmha.harness.problems.flashinfer_bench",
         "KernelBench": "fmha.harness.problems.kernelbench",
+        "TORCH_HEADERS": "fmha.harness.problems.headers",
         "TritonKernel": "fmha.harness.triton_kernel",
     }
 )
@@ -81,6 +84,8 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fmha' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -1,7 +1,11 @@
-"""`python -m fmha`, and the command `fmha`."""
+"""`python -m fmha`, and the command `fmha`.
+
+Nothing is imported before an interrupt has its answer: `signal` itself takes longer than all of this, as it needs enum,
+so that its C module is asked. What comes before is Python's own start, and the lines of pip's script.
+"""
 
 import os
-import signal
+from _signal import SIG_IGN, SIGINT, getsignal, signal  # type: ignore[import-not-found]
 
 
 def _leave(number: int, frame: object) -> None:
@@ -10,8 +14,8 @@ def _leave(number: int, frame: object) -> None:
     os._exit(4)
 
 
-if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # nohup means it
-    signal.signal(signal.SIGINT, _leave)
+if getsignal(SIGINT) is not SIG_IGN:  # nohup means it
+    signal(SIGINT, _leave)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from fmha.harness.errors import CommitError, ExitCode, FmhaError, InterruptionEr
 from fmha.harness.text import one_line
 
 LEAVE_SECONDS = 3.0  # what clearing up has after a second signal: a group of processes is given two to end by itself
+_INTERRUPTED = 128 + signal.SIGINT  # how Typer ends where it is interrupted itself, and says nothing
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -76,6 +77,8 @@ def _parse(arguments: Sequence[str], session: CommandSession) -> int:
     try:
         application()(args=list(arguments), prog_name="fmha", obj=session)
     except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            raise KeyboardInterrupt from stop
         return stop.code if isinstance(stop.code, int) else ExitCode.PASS
     finally:
         # What is loaded stays: looking through it takes a tenth of a second, at the latest when we end. Once a process:

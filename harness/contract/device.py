@@ -47,13 +47,16 @@ class TensorMapSpec:
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
     """CTAs of a grid, threads of a CTA, CTAs of a cluster, and a CTA's bytes of dynamic shared memory. One that
-    `overlaps` may start while the kernel before it in the stream runs, and waits for it itself."""
+    `overlaps` may start while the kernel before it in the stream runs, and waits for it itself. Of a call in several
+    streams each launch names its own, and `beside` has those before it that may run beside it, counted back from it."""
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     cluster: Dim3 = SINGLE  # of one CTA: none
     overlaps: bool = False
+    beside: tuple[int, ...] = ()
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)

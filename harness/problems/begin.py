@@ -6,19 +6,23 @@ Neither file is run for that, only read.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Field, Value, case_of
 from fmha.harness.problems.constants import fields
+from fmha.harness.problems.small import follows, small
 
-_MOST: Final = 1 << 18  # of all sizes together, multiplied
-_CAPS: Final = (4096, 1024, 512, 256, 128, 64, 32, 16, 8, 4)
-_VARIABLE: Final = (3, 16)  # of an axis that a definition leaves open
+# Of axes that a definition leaves open, each another one, so that no two can be exchanged unseen.
+_VARIABLE: Final[tuple[Callable[[int], range], ...]] = (
+    lambda count: range(16, 16 + 8 * count, 8),
+    lambda count: range(3, 3 + 2 * count, 2),
+)
+# What makes one number of a problem divide another.
+_DIVIDES: Final = re.compile(r"(?<!/)//(?!/)|%|head|group")
 _MATRIX: Final = """# What is run and what it must reach; fmha's docs/use/problems.md says how to choose sizes.
 
 kernels:
@@ -28,6 +32,8 @@ default_suite: small
 seed: 0
 
 # The problem's own sizes are {own}.
+# The first case has sizes that tiles divide. In the second no two are equal and none is even. Where the problem does
+# not let them be so, its model says it, and the case is yours to change.
 suites:
   small:
     cases: [{cases}]
@@ -74,7 +80,11 @@ def files(root: Path, problem: str, answer: str) -> dict[str, str]:
     return {"fmha_kernels.py": adapter, "matrix.yaml": matrix}
 
 
-Sizes = tuple[tuple[Field, ...], list[dict[str, Value]]]
+def _divides(text: str) -> bool:
+    return any(_DIVIDES.search(line.partition("#")[0]) for line in text.splitlines() if "def " not in line)
+
+
+Sizes = tuple[tuple[Field, ...], Sequence[Mapping[str, Value]]]
 
 
 def _of_module(text: str) -> Sizes:
@@ -82,14 +92,19 @@ def _of_module(text: str) -> Sizes:
         raise ValueError("it has no get_inputs")
     known = fields(text)
     own = {field.name: field.default for field in known if isinstance(field.default, int)}
-    # Sizes that are equal stay equal: one may have to be the other.
-    cap = next((cap for cap in _CAPS if math.prod(max(1, min(value, cap)) for value in own.values()) <= _MOST), 2)
-    odd = max(2, cap // 2 + cap // 4)
-    return known, [{name: min(value, most) for name, value in own.items()} for most in (odd, cap)]
+    return known, small(own, divides=_divides(text))
 
 
 def _of_definition(text: str) -> Sizes:
-    axes: Mapping[str, Mapping[str, int]] = json.loads(text)["axes"]
+    told: Mapping[str, Any] = json.loads(text)
+    axes: Mapping[str, Mapping[str, int]] = told["axes"]
     known = tuple(Field(name.lower(), default=axis.get("value"), least=0) for name, axis in axes.items())
     free = [field.name for field in known if field.default is None]
-    return known, [dict.fromkeys(free, size) for size in _VARIABLE]
+    cases = []
+    for variable in _VARIABLE:
+        sizes = {field.name: field.default for field in known if isinstance(field.default, int)}
+        sizes |= dict(zip(free, variable(len(free)), strict=True))
+        for name, value in follows(told.get("constraints") or (), sizes).items():
+            sizes[name] = value if name in free else sizes[name]
+        cases.append({name: sizes[name] for name in free})
+    return known, cases

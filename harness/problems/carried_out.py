@@ -74,7 +74,7 @@ def answered(kernel: Recorded, case: Case, arch: str) -> Answered:
     recorder = Recorder(kernel.root / kernel.source)
     extensions = Extensions(arch, kernel.root / kernel.source, kernel.root)
     triton = TritonLaunches(arch, recorder)
-    with drawn(0, "meta"), a_gpu(recorder.events.waited), triton.instead(), _instead(extensions):
+    with drawn(0, "meta"), a_gpu(recorder.events.order), triton.instead(), _instead(extensions):
         question = kernel.question(case)
         make = kernel.host_code(case)
         with recorder:
@@ -89,7 +89,7 @@ def answered(kernel: Recorded, case: Case, arch: str) -> Answered:
     compiled = [*extensions.ptx, *triton.ptx]
     if not extensions.ptx and any(item.entry in FILLS for item in recorder.events.launches):
         compiled.append(Compiled("#include <torch/extension.h>\n", (), arch).ptx)
-    digest = hashlib.sha256("\0".join([*extensions.texts, *triton.ptx]).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join([*extensions.read, *triton.ptx]).encode()).hexdigest()[:12]
     launches, scratch = _told(kernel, case, recorder, names, result)
     return Answered(launches, scratch, merged(compiled), digest)
 
@@ -125,7 +125,7 @@ def _told(
     for number in sorted((buffers_of(events.launches) - names.keys()) & recorder.nbytes.keys()):
         names[number] = f"allocated{number}"
         scratch[names[number]] = Output((recorder.nbytes[number],), "u8")
-    return tuple(launches_of(events.launches, names)), scratch
+    return tuple(launches_of(events, names)), scratch
 
 
 def _place(recorder: Recorder, names: dict[int, str], name: str, wanted: torch.Tensor, item: Any) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from fmha.harness.contract.device import SINGLE, Dim3
 from fmha.harness.worker.subjects.kernel import Argument, At, Launch, Struct
+
+if TYPE_CHECKING:
+    from fmha.harness.problems.streams import Events
 
 MARK: Final = 0x4D << 56
 OFFSET_BITS: Final = 40
@@ -38,7 +41,11 @@ def buffer_of(address: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch with its parameters as bytes. `stream` is 0 for the one that torch launches on."""
+    """A launch with its parameters as bytes. `stream` is a handle, 0 for the one that torch launches on.
+
+    `most_shared` is the dynamic shared memory that the host code has asked for (cudaFuncSetAttribute), -1 where it has
+    not; `any_cluster` says whether it has asked for clusters that are not portable.
+    """
 
     entry: str
     grid: Dim3
@@ -47,65 +54,68 @@ class Launched:
     shared_bytes: int
     stream: int
     parameters: tuple[bytes, ...]
+    most_shared: int = -1
+    any_cluster: bool = False
 
 
-def filled(address: int, size: int, pattern: int, nbytes: int) -> Launched:
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """What the host code does to have one thing behind another, with handles of streams and events: `wait` for all,
+    `wait_stream` and `wait_event` for what was before, `record` an event in a stream, `stream_waits` for an event."""
+
+    kind: str
+    one: int = 0
+    other: int = 0
+
+
+def filled(address: int, size: int, pattern: int, nbytes: int, stream: int = 0) -> Launched:
     """So many bytes, of elements of that size with these bits."""
     parameters = (struct.pack("<Q", address), struct.pack("<Q", pattern), struct.pack("<i", size))
-    return _bytewise("fmha_fill", (*parameters, struct.pack("<q", nbytes)), nbytes)
+    return _bytewise("fmha_fill", (*parameters, struct.pack("<q", nbytes)), nbytes, stream)
 
 
-def copied(to: int, source: int, nbytes: int) -> Launched:
-    return _bytewise("fmha_copy", (struct.pack("<Q", to), struct.pack("<Q", source), struct.pack("<q", nbytes)), nbytes)
+def copied(to: int, source: int, nbytes: int, stream: int = 0) -> Launched:
+    parameters = (struct.pack("<Q", to), struct.pack("<Q", source), struct.pack("<q", nbytes))
+    return _bytewise("fmha_copy", parameters, nbytes, stream)
 
 
-def _bytewise(entry: str, parameters: tuple[bytes, ...], nbytes: int) -> Launched:
-    return Launched(entry, (max(1, -(-nbytes // THREADS)), 1, 1), (THREADS, 1, 1), SINGLE, 0, 0, parameters)
+def _bytewise(entry: str, parameters: tuple[bytes, ...], nbytes: int, stream: int) -> Launched:
+    return Launched(entry, (max(1, -(-nbytes // THREADS)), 1, 1), (THREADS, 1, 1), SINGLE, 0, stream, parameters)
 
 
-@dataclass(slots=True)
-class Events:
-    """Since the last `clear`. `waited`: nothing is running any more on a stream of the answer's own."""
-
-    launches: list[Launched] = field(default_factory=list)
-    apart: bool = False  # a launch on a stream of the answer's own, for which nobody has waited
-
-    def add(self, launched: Launched) -> None:
-        self.launches.append(launched)
-        self.apart = self.apart or launched.stream != 0
-
-    def waited(self) -> None:
-        self.apart = False
-
-    def clear(self) -> None:
-        self.launches.clear()
-        self.apart = False
-
-
-def read_events(text: str) -> list[Launched | tuple[int, int] | None]:
-    """Of an extension: launches, allocations as address and bytes, and None where it waits."""
-    made: list[Launched | tuple[int, int] | None] = []
+def read_events(text: str) -> list[Launched | Allocated | Ordered]:
+    """What an extension has done, in order."""
+    made: list[Launched | Allocated | Ordered] = []
     for line in text.splitlines():
         kind, *words = line.split(" ")
         if kind == "alloc":
-            made.append((int(words[0]), int(words[1])))
+            made.append(Allocated(int(words[0]), int(words[1])))
         elif kind == "fill":
-            address, size, pattern, count = map(int, words)
-            made.append(filled(address, size, pattern, size * count))
+            address, size, pattern, count, stream = map(int, words)
+            made.append(filled(address, size, pattern, size * count, stream))
         elif kind == "copy":
             made.append(copied(*map(int, words)))
         elif kind == "launch":
-            n = [int(word) for word in words[1:12]]
-            parameters = tuple(bytes.fromhex(word) for word in words[12:])
+            n = [int(word) for word in words[1:14]]
+            parameters = tuple(bytes.fromhex(word) for word in words[14:])
             grid, block, cluster = ((n[at], n[at + 1], n[at + 2]) for at in (0, 3, 6))
-            made.append(Launched(words[0], grid, block, cluster, n[9], n[10], parameters))
+            made.append(Launched(words[0], grid, block, cluster, n[9], n[10], parameters, n[11], bool(n[12])))
         else:
-            made.append(None)
+            made.append(Ordered(kind, *map(int, words)))
     return made
 
 
-def launches_of(done: Sequence[Launched], names: Mapping[int, str]) -> list[Launch]:
+def launches_of(done: Events, names: Mapping[int, str]) -> list[Launch]:
     """As they are declared, with the buffers' names for their addresses. ValueError for a buffer that has none."""
+    called = {0: "the default stream"}
+    for item in done.launches:
+        called.setdefault(item.stream, f"stream {len(called)}")
     return [
         Launch(
             item.grid,
@@ -114,8 +124,10 @@ def launches_of(done: Sequence[Launched], names: Mapping[int, str]) -> list[Laun
             item.shared_bytes,
             item.cluster,
             item.entry,
+            beside=beside,
+            stream=called[item.stream] if any(done.beside) else "",
         )
-        for item in done
+        for item, beside in zip(done.launches, done.beside, strict=True)
     ]
 
 

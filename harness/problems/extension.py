@@ -6,8 +6,9 @@ The host part runs in this process, over tensors without memory, and says what i
 from __future__ import annotations
 
 import ctypes
-import functools
+import hashlib
 import itertools
+import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,14 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from fmha.emulator import Device, PtxError, load_ptx
+from fmha.emulator.device import SHARED_UNASKED
+from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.ptx import parse
-from fmha.harness.problems.events import Launched, read_events
+from fmha.harness.problems.events import FILLS, Allocated, Launched, Ordered, read_events
+from fmha.harness.problems.headers import INCLUDE
+from fmha.harness.worker.compilers.inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 if TYPE_CHECKING:
     from fmha.harness.problems.recorder import Recorder
 
-INCLUDE: Final = Path(__file__).resolve().parent / "include"
 _FLAGS: Final = ("-std=c++17", "-O3", "-lineinfo", "-diag-suppress=177,550,20012")
 # torch's own, which would undo what is said here or mean nothing to it.
 _KEPT: Final = ("-D", "-O", "--use_fast_math", "-use_fast_math", "--expt", "-std", "--std", "--maxrregcount")
@@ -59,6 +64,7 @@ class Compiled:
             # of several extensions has a record of its own.
             command += ["-shared", "-Xcompiler", "-fPIC,-fno-gnu-unique", "-cudart", "none", "--keep"]
             command += ["--keep-dir", folder, "-gencode", f"arch=compute_{number},code=compute_{number}"]
+            command += ["-MD", "-MF", "read.d"]
             done = subprocess.run(
                 [*command, "-o", "extension.so", "extension.cu"],
                 cwd=folder,
@@ -71,7 +77,16 @@ class Compiled:
             if done.returncode:
                 raise ExtensionError(f"nvcc cannot compile the extension:\n{done.stdout[:_MOST_WORDS]}")
             self.ptx = next(Path(folder).glob("extension*.ptx")).read_text(encoding="utf-8")
-            self._library = ctypes.CDLL(str(Path(folder) / "extension.so"))
+            read = listed((Path(folder) / "read.d").read_text(encoding="utf-8", errors="surrogateescape"))
+            system = (Path("/usr"), find_nvcc().path.resolve().parents[1], Path(folder).resolve())
+            found = {Path(folder, name).resolve() for name in read}
+            kept = sorted(path for path in found if not any(map(path.is_relative_to, system)))
+            self._headers = {path: _digest(path) for path in kept}
+            try:
+                self._library = ctypes.CDLL(str(Path(folder) / "extension.so"))
+            except OSError as error:
+                missing = str(error).rpartition("undefined symbol: ")[2]
+                raise ExtensionError(f"the host code calls {missing}, which nothing stands for here") from error
         self._library.fmha_functions.restype = ctypes.c_char_p
         for function in parse(self.ptx).functions.values():
             if function.is_entry:
@@ -80,10 +95,19 @@ class Compiled:
                 self._library.fmha_parameters(function.name.encode(), array, len(sizes))
 
     @property
+    def headers(self) -> tuple[str, ...]:
+        """The digests of what it includes, but for the system's and the toolkit's headers: those the build knows."""
+        return tuple(self._headers.values())
+
+    @property
+    def is_current(self) -> bool:
+        return all(_digest(path) == digest for path, digest in self._headers.items())
+
+    @property
     def functions(self) -> tuple[str, ...]:
         return tuple(self._library.fmha_functions().decode().split())
 
-    def call(self, name: str, given: str, buffers: int) -> tuple[str, list[Launched | tuple[int, int] | None]]:
+    def call(self, name: str, given: str, buffers: int) -> tuple[str, list[Launched | Allocated | Ordered]]:
         """What it returned, and what it did. ExtensionError for what it threw."""
         said, did = ctypes.c_char_p(), ctypes.c_char_p()
         failed = self._library.fmha_call(
@@ -92,11 +116,48 @@ class Compiled:
         result = (said.value or b"").decode(errors="replace")
         if failed:
             raise ExtensionError(f"{name}: {result}")
-        return result, read_events((did.value or b"").decode())
+        done = read_events((did.value or b"").decode())
+        for launched in done:
+            if isinstance(launched, Launched):
+                self._allow(launched)
+        return result, done
+
+    def _allow(self, launched: Launched) -> None:
+        """ExtensionError for a launch that the driver refuses unless the host code asks for it first."""
+        if launched.entry in FILLS:
+            return
+        static = self._static(launched.entry) if launched.most_shared < 0 and launched.shared_bytes else 0
+        allowed = launched.most_shared if launched.most_shared >= 0 else max(0, SHARED_UNASKED - static)
+        if launched.shared_bytes > allowed:
+            asks = "cudaFuncSetAttribute with cudaFuncAttributeMaxDynamicSharedMemorySize asks for more"
+            what = f"a launch of {launched.entry} with {launched.shared_bytes} bytes of dynamic shared memory"
+            raise ExtensionError(f"{what} is refused, {allowed} are allowed: {asks}")
+        if math.prod(launched.cluster) > PORTABLE_CLUSTER and not launched.any_cluster:
+            what = f"a launch of {launched.entry} with {math.prod(launched.cluster)} CTAs a cluster is refused"
+            raise ExtensionError(f"{what}: cudaFuncAttributeNonPortableClusterSizeAllowed is not set")
+
+    def _static(self, entry: str) -> int:
+        """Bytes of static shared memory; 0 of a kernel that cannot be decoded, which its launch says."""
+        try:
+            return Device().decoded(load_ptx(self.ptx), entry).shared_static
+        except PtxError:
+            return 0
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 # Of a process: each case of a kernel has its host code imported anew.
-_compiled = functools.cache(Compiled)
+_COMPILED: Final[dict[tuple[Any, ...], Compiled]] = {}
+
+
+def _compiled(*what: Any) -> Compiled:
+    """Compiled before, if no header is another one since."""
+    made = _COMPILED.get(what)
+    if made is None or not made.is_current:
+        made = _COMPILED[what] = Compiled(*what)
+    return made
 
 
 class Extensions:
@@ -105,7 +166,7 @@ class Extensions:
     def __init__(self, arch: str, source: Path, root: Path) -> None:
         self._arch, self._source, self._root = arch, source, root
         self._compiled: list[Compiled] = []
-        self.texts: list[str] = []  # what was compiled, with its flags
+        self.read: list[str] = []  # what was compiled: texts with their flags, and digests of headers
         self.recorder: Recorder | None = None  # whoever runs the answer sets it
 
     @property
@@ -152,7 +213,7 @@ class Extensions:
         kept = [flag for flag in flags if flag.startswith(_KEPT)]
         made = _compiled(text, tuple(kept), self._arch, tuple(Path(item) for item in include))
         self._compiled.append(made)
-        self.texts.append("\n".join([*kept, text]))
+        self.read.append("\n".join([*kept, text, *made.headers]))
 
         def call(name: str, arguments: tuple[Any, ...]) -> Any:
             recorder = self.recorder

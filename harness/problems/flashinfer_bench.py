@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -51,8 +52,16 @@ class FlashInferBench(Recorded):
         return torch.randint(0, 2 if dtype == torch.bool else 128, shape).to(dtype)
 
     def number(self, name: str, dtype: str, case: Case) -> float | int:
-        """An input that is passed by value."""
-        return 1.0 if dtype.startswith(("float", "bfloat")) else 1
+        """An input that is passed by value, the same in each process: a softmax's scale from the width of a head, an
+        epsilon, or drawn from its name and the case. It is never 1, which an answer might leave out."""
+        if not dtype.startswith(("float", "bfloat")):
+            return random.Random(f"{name}/{case.id}").randint(2, 3)
+        widths = [getattr(case, axis.lower()) for axis in self._defined["axes"] if "head_dim" in axis.lower()]
+        if "scale" in name and widths:
+            return float(max(1, *widths, 2) ** -0.5)
+        if name.startswith("eps"):
+            return 1e-5
+        return random.Random(f"{name}/{case.id}").uniform(0.3, 0.9)
 
     def question(self, case: Case) -> Question:
         sizes = {name: getattr(case, name.lower()) for name in self._defined["axes"]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -18,7 +19,17 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fmha.harness.problems.events import AnswerError, Events, Launched, address_of, buffer_of, copied, filled
+from fmha.harness.problems.events import (
+    Allocated,
+    AnswerError,
+    Launched,
+    Ordered,
+    address_of,
+    buffer_of,
+    copied,
+    filled,
+)
+from fmha.harness.problems.streams import Events
 
 _EMPTY: Final = frozenset(
     f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -146,15 +157,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
             return ["real", repr(float(argument))]
         raise AnswerError(f"an extension is given {type(argument).__name__}: tensors and numbers are passed")
 
-    def took(self, result: str, done: list[Launched | tuple[int, int] | None]) -> Any:
+    def took(self, result: str, done: list[Launched | Allocated | Ordered]) -> Any:
         """Notes what it has done; what it returned."""
         for item in done:
-            if item is None:
-                self.events.waited()
+            if isinstance(item, Ordered):
+                self.events.order(item)
             elif isinstance(item, Launched):
                 self.events.add(item)
             else:
-                self._allocated(*item)
+                self._allocated(item.address, item.nbytes)
         return self._read(iter(result.split()))
 
     def _allocated(self, address: int, nbytes: int) -> None:
@@ -194,16 +205,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
 
 
 @contextmanager
-def a_gpu(recorder_wait: Callable[[], None]) -> Iterator[None]:
-    """torch.cuda as host code finds it on a machine with a GPU, as far as it asks without launching."""
+def a_gpu(order: Callable[[Ordered], None]) -> Iterator[None]:
+    """torch.cuda as host code finds it on a machine with a GPU, as far as it asks without launching. `order` is told
+    what it waits for."""
     said: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda device: None,
         "get_device_capability": lambda device=None: (9, 0),
-        "synchronize": lambda device=None: recorder_wait(),
-        "current_stream": lambda device=None: _Stream(),
+        "synchronize": lambda device=None: order(Ordered("wait")),
+        "current_stream": lambda device=None: _Stream(order),
         "empty_cache": lambda: None,
     }
     before = {name: getattr(torch.cuda, name) for name in said}
@@ -216,8 +228,10 @@ def a_gpu(recorder_wait: Callable[[], None]) -> Iterator[None]:
             setattr(torch.cuda, name, value)
 
 
+@dataclass(frozen=True, slots=True)
 class _Stream:
-    cuda_stream = 0
+    order: Callable[[Ordered], None]
+    cuda_stream: int = 0
 
     def synchronize(self) -> None:
-        """What is launched is done when it returns."""
+        self.order(Ordered("wait_stream"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -27,3 +28,27 @@ def test_an_interrupt_while_loading_is_no_traceback(number: int) -> None:
     command = [sys.executable, "-P", "-c", START, str(number), "results", "ls"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (4, "fmha: interrupted\n")
+
+
+def test_nothing_is_imported_before_an_interrupt_has_its_answer() -> None:
+    """What a module takes to load is what an interrupt has for a traceback."""
+    names = "import sys; before = {*sys.modules}; import fmha.__main__; print(*sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-c", names], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["__future__", "fmha", "fmha.__main__"]
+
+
+@pytest.mark.parametrize(
+    "way", [["-m", "fmha"], ["-c", "from fmha.__main__ import main; main()"]], ids=["-m", "script"]
+)
+def test_an_interrupt_from_outside_is_no_traceback(way: list[str]) -> None:
+    """Sent as Python says that it has loaded a module: at moments from the first one of ours to the last."""
+    for loaded in ("fmha.harness", "traceback", "json", "rich", "typer", "fmha.harness.cli.app"):
+        command = [sys.executable, "-X", "importtime", *way, "results", "ls"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stderr is not None
+            for line in child.stderr:
+                if line.split()[-1] == loaded:
+                    child.send_signal(signal.SIGINT)
+                    break
+            said = [line for line in child.stderr if not line.startswith("import time:")]
+        assert (child.returncode, said) == (4, ["fmha: interrupted\n"]), loaded

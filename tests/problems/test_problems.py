@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.judge.limits import Thresholds
+from fmha.harness.problems.extension import Extensions
 from tests.problems.here import Verdict, judged
 
 pytestmark = [pytest.mark.torch, pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("problems")]
@@ -292,3 +293,78 @@ void run(torch::Tensor x, torch::Tensor s, torch::Tensor y) {
         json.dumps({**solution, "sources": [{"path": "kernel.cu", "content": source.replace("at % n", "0")}]})
     )
     assert judged(tmp_path, "fmha_kernels.py:Scale", "scale", {"m": 5}, limits).status == "fail"
+
+
+STREAMS = """
+#include <torch/extension.h>
+__global__ void doubles(const float* x, float* y, int n) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < n) y[at] = 2 * x[at];
+}
+__global__ void halves(float* y, int n) {
+    extern __shared__ float room[];
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    room[threadIdx.x] = at < n ? y[at] : 0;
+    if (at < n) y[at] = 0.5f * room[threadIdx.x];
+}
+torch::Tensor run(torch::Tensor x, int64_t how) {
+    auto y = torch::empty_like(x);
+    const int n = x.numel(), ctas = (n + 127) / 128, shared = how == 3 || how == 4 ? 64 << 10 : 512;
+    cudaStream_t one, other;
+    cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    cudaEvent_t done;
+    cudaEventCreate(&done);
+    if (how == 2) cudaStreamWaitEvent(other, done, 0);  // which nobody has recorded yet
+    doubles<<<ctas, 128, 0, one>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    if (how != 0) cudaEventRecord(done, one);
+    if (how != 0 && how != 2) cudaStreamWaitEvent(other, done, 0);
+    if (how == 4) cudaFuncSetAttribute(halves, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    halves<<<ctas, 128, shared, other>>>(y.data_ptr<float>(), n);
+    cudaDeviceSynchronize();
+    return y;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"),
+    [
+        pytest.param(0, "hazard", "stream 1 writes: no event", id="nothing between"),
+        pytest.param(1, "pass", "", id="an event between"),
+        pytest.param(2, "hazard", "stream 1", id="an event recorded too late"),
+        pytest.param(
+            3, "build-error", "65536 bytes of dynamic shared memory is refused, 49152 are allowed", id="unasked"
+        ),
+        pytest.param(4, "pass", "", id="asked for"),
+    ],
+)
+def test_streams_and_shared_memory_are_as_the_host_code_has_them(
+    tmp_path: Path, how: int, status: str, words: str
+) -> None:
+    (tmp_path / "problem.py").write_text(TWICE_PROBLEM)
+    (tmp_path / "answer.py").write_text(
+        "import torch\nfrom torch.utils.cpp_extension import load_inline\n"
+        f"ext = load_inline(name='s', cuda_sources=r'''{STREAMS}''', functions='run')\n\n\n"
+        f"class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return ext.run(x, {how})\n"
+    )
+    members = '    problem = "problem.py"\n    source = "answer.py"\n'
+    (tmp_path / "fmha_kernels.py").write_text(f"from fmha import KernelBench\n\n\nclass Two(KernelBench):\n{members}")
+    found = judged(tmp_path, "fmha_kernels.py:Two", "two", {"n": 200})
+    assert found.status == status, found
+    assert words in found.words
+
+
+def test_a_header_is_part_of_what_was_compiled(tmp_path: Path) -> None:
+    """In one process, and in the digest that a build is kept by."""
+    (tmp_path / "answer.py").write_text("")
+    (tmp_path / "factor.h").write_text('#include "deeper.h"\n')
+    digests = []
+    for factor in ("1.0f", "2.0f"):
+        (tmp_path / "deeper.h").write_text(f"#define FACTOR {factor}\n")
+        extensions = Extensions("sm_90a", tmp_path / "answer.py", tmp_path)
+        text = "#include <factor.h>\n__global__ void scale(float* y) { *y = FACTOR; }\n"
+        extensions.load_inline(cuda_sources=text, extra_include_paths=[str(tmp_path)])
+        digests.append((extensions.read, "1073741824" in extensions.ptx[0] or "0f40000000" in extensions.ptx[0]))
+    assert digests[0][0] != digests[1][0]
+    assert [found for _, found in digests] == [False, True]

@@ -118,7 +118,8 @@ struct Definitions {  // what PYBIND11_MODULE's `m` is
 
 struct Function {
     std::string name;
-    std::vector<int> sizes;  // of its parameters, as the PTX has them
+    int most_shared = -1;  // dynamic shared memory that was asked for; -1: none was
+    int any_cluster = 0;   // whether a cluster may be larger than the portable ones
 };
 inline std::map<const void*, Function>& kernels() {
     static std::map<const void*, Function> known;
@@ -139,12 +140,33 @@ inline std::vector<Shape>& configurations() {
     return pushed;
 }
 
+// A handle that nobody else has, in whatever extension. Its lowest bit says that a stream does not wait for the default
+// one; no handle is given back, so that none comes twice.
+template <class T>
+cudaError_t made(T* out, bool apart) {
+    *out = reinterpret_cast<T>(reinterpret_cast<std::uint64_t>(::operator new(16)) | (apart ? 1 : 0));
+    return cudaSuccess;
+}
+
+inline cudaError_t attribute(const void* stub, cudaFuncAttribute which, int value) {
+    constexpr int kMost = 227 * 1024;
+    if (which == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value < 0 || value > kMost) return cudaErrorInvalidValue;
+        kernels()[stub].most_shared = value;
+    } else if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+        kernels()[stub].any_cluster = value != 0;
+    }
+    return cudaSuccess;
+}
+
 inline cudaError_t launch(const void* stub, const Shape& shape, dim3 cluster, void** arguments) {
     const std::string& name = kernels()[stub].name;
     events() << "launch " << name;
     for (const dim3& size : {shape.grid, shape.block, cluster})
         events() << ' ' << size.x << ' ' << size.y << ' ' << size.z;
-    events() << ' ' << shape.shared << ' ' << reinterpret_cast<std::uint64_t>(shape.stream);
+    const Function& function = kernels()[stub];
+    events() << ' ' << shape.shared << ' ' << number(shape.stream) << ' ' << function.most_shared << ' '
+             << function.any_cluster;
     const auto& sizes = parameters()[name];
     for (std::size_t at = 0; at < sizes.size(); ++at) {
         events() << ' ';
@@ -221,7 +243,7 @@ FMHA_RUNTIME char __cudaInitModule(void**) { return 1; }
 FMHA_RUNTIME void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
 FMHA_RUNTIME void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, uint3*, uint3*, dim3*,
                                          dim3*, int*) {
-    fmha::kernels()[stub] = {name, {}};
+    fmha::kernels()[stub].name = name;
 }
 FMHA_RUNTIME unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared, CUstream_st* stream) {
     fmha::configurations().push_back({grid, block, shared, stream});
@@ -267,20 +289,32 @@ extern "C" __attribute__((weak)) cudaError_t cudaLaunchKernelExC(const cudaLaunc
 FMHA_SAYS(cudaGetLastError())
 FMHA_SAYS(cudaPeekAtLastError())
 FMHA_SAYS(cudaDeviceSynchronize(), fmha::events() << "wait\n")
-FMHA_SAYS(cudaStreamSynchronize(cudaStream_t), fmha::events() << "wait\n")
-FMHA_SAYS(cudaStreamCreate(cudaStream_t* out), *out = reinterpret_cast<cudaStream_t>(0x1000))
-FMHA_SAYS(cudaStreamCreateWithFlags(cudaStream_t* out, unsigned), *out = reinterpret_cast<cudaStream_t>(0x1000))
+FMHA_SAYS(cudaStreamSynchronize(cudaStream_t stream), fmha::events() << "wait_stream " << fmha::number(stream) << '\n')
+FMHA_SAYS(cudaStreamCreate(cudaStream_t* out), return fmha::made(out, false))
+FMHA_SAYS(cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags),
+          return fmha::made(out, flags& cudaStreamNonBlocking))
+FMHA_SAYS(cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int),
+          return fmha::made(out, flags& cudaStreamNonBlocking))
 FMHA_SAYS(cudaStreamDestroy(cudaStream_t))
-FMHA_SAYS(cudaFuncSetAttribute(const void*, cudaFuncAttribute, int))
+FMHA_SAYS(cudaEventCreate(cudaEvent_t* out), return fmha::made(out, false))
+FMHA_SAYS(cudaEventCreateWithFlags(cudaEvent_t* out, unsigned), return fmha::made(out, false))
+FMHA_SAYS(cudaEventDestroy(cudaEvent_t))
+FMHA_SAYS(cudaEventRecord(cudaEvent_t event, cudaStream_t stream),
+          fmha::events() << "record " << fmha::number(event) << ' ' << fmha::number(stream) << '\n')
+FMHA_SAYS(cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned),
+          fmha::events() << "stream_waits " << fmha::number(stream) << ' ' << fmha::number(event) << '\n')
+FMHA_SAYS(cudaEventSynchronize(cudaEvent_t event), fmha::events() << "wait_event " << fmha::number(event) << '\n')
+FMHA_SAYS(cudaFuncSetAttribute(const void* stub, cudaFuncAttribute which, int value),
+          return fmha::attribute(stub, which, value))
 FMHA_SAYS(cudaGetDevice(int* out), *out = 0)
 FMHA_SAYS(cudaSetDevice(int))
 FMHA_SAYS(cudaMemset(void* to, int value, std::size_t bytes),
           fmha::fill(reinterpret_cast<std::uint64_t>(to), 1, value & 255, bytes))
-FMHA_SAYS(cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t),
-          fmha::fill(reinterpret_cast<std::uint64_t>(to), 1, value & 255, bytes))
-FMHA_SAYS(cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t),
+FMHA_SAYS(cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream),
+          fmha::fill(reinterpret_cast<std::uint64_t>(to), 1, value & 255, bytes, stream))
+FMHA_SAYS(cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream),
           if (kind != cudaMemcpyDeviceToDevice) return cudaErrorNotSupported;
-          fmha::copy(reinterpret_cast<std::uint64_t>(to), reinterpret_cast<std::uint64_t>(from), bytes))
+          fmha::copy(reinterpret_cast<std::uint64_t>(to), reinterpret_cast<std::uint64_t>(from), bytes, stream))
 extern "C" __attribute__((weak)) const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 #endif
 

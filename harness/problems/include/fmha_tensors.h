@@ -39,12 +39,19 @@ inline std::uint64_t allocated(std::int64_t bytes) {
     return address;
 }
 
-inline void fill(std::uint64_t address, int size, std::uint64_t pattern, std::int64_t count) {
-    events() << "fill " << address << ' ' << size << ' ' << pattern << ' ' << count << '\n';
+// A stream's or an event's handle as it is written down; 0 is the stream that torch launches on, the default one.
+inline std::uint64_t number(const void* handle) {
+    const auto value = reinterpret_cast<std::uint64_t>(handle);
+    return value == reinterpret_cast<std::uint64_t>(cudaStreamLegacy) ? 0 : value;
 }
 
-inline void copy(std::uint64_t to, std::uint64_t from, std::int64_t bytes) {
-    events() << "copy " << to << ' ' << from << ' ' << bytes << '\n';
+inline void fill(std::uint64_t address, int size, std::uint64_t pattern, std::int64_t count,
+                 cudaStream_t stream = nullptr) {
+    events() << "fill " << address << ' ' << size << ' ' << pattern << ' ' << count << ' ' << number(stream) << '\n';
+}
+
+inline void copy(std::uint64_t to, std::uint64_t from, std::int64_t bytes, cudaStream_t stream = nullptr) {
+    events() << "copy " << to << ' ' << from << ' ' << bytes << ' ' << number(stream) << '\n';
 }
 
 [[noreturn]] inline void refuse(const std::string& what) { throw std::runtime_error(what); }
@@ -320,6 +327,9 @@ struct CUDAGuard {
 using OptionalCUDAGuard = CUDAGuard;
 }  // namespace cuda
 
+template <class T>
+using optional = std::optional<T>;
+using std::nullopt;
 }  // namespace at
 
 namespace c10::cuda {
@@ -337,8 +347,6 @@ constexpr auto kInt64 = ScalarType::Long, kLong = kInt64, kInt32 = ScalarType::I
 constexpr auto kInt16 = ScalarType::Short, kInt8 = ScalarType::Char, kUInt8 = ScalarType::Byte,
                kBool = ScalarType::Bool;
 constexpr auto kCUDA = DeviceType::CUDA, kCPU = DeviceType::CPU;
-template <class T>
-using optional = std::optional<T>;
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
 inline TensorOptions device(Device) { return {}; }
 }  // namespace torch

@@ -139,6 +139,7 @@ class EmulatorDevice:
         given = [params] if isinstance(params, bytes) else params
         if config.overlaps and self._device.launches == 0 and not self._timed:
             run_grid_before(self._device, self._uploaded)
+        beside = sorted(self._device.launches + 1 - back for back in config.beside)
         try:
             with self._around(self._device, module, entry):
                 report = self._device.launch(
@@ -151,6 +152,8 @@ class EmulatorDevice:
                     config.cluster,
                     programmatic=config.overlaps,
                     first_plane=self.first_plane,
+                    beside=beside if config.stream else None,
+                    stream=config.stream,
                 )
         except (emulator.UnmodelledError, emulator.PtxError) as error:  # a driver would take both
             raise DeviceError(f"launch of {entry} refused: {error}") from error

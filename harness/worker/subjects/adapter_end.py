@@ -115,6 +115,8 @@ class Answerer:
                 "cluster": encode(tuple(launch.cluster)),
                 "entry": launch.entry,
                 "overlaps": bool(launch.overlaps),
+                "beside": [int(back) for back in launch.beside],
+                "stream": launch.stream,
             }
             for launch in self.kernel.launches(_case(said["case"]))
         ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,6 +143,8 @@ class _Launch:
     cluster: tuple[int, int, int]
     entry: str
     overlaps: bool
+    beside: tuple[int, ...]
+    stream: str
 
 
 Plain = str | At | bytes | TensorMap  # a buffer's address by its name, a place in it, or what it is
@@ -167,6 +169,8 @@ class Launch:
     cluster: Dim3
     entry: str
     overlaps: bool
+    beside: tuple[int, ...]
+    stream: str
 
 
 def launches(said: Any) -> list[Launch]:
@@ -182,9 +186,9 @@ def launches(said: Any) -> list[Launch]:
         if len(found.args) > MOST_ITEMS:
             raise CodecError(f"{where}.args: more than {MOST_ITEMS}")
         args = tuple(_argument(f"{where}.args[{at}]", argument) for at, argument in enumerate(found.args))
-        made.append(
-            Launch(found.grid, found.block, args, found.shared_bytes, found.cluster, found.entry, found.overlaps)
-        )
+        for back in found.beside:
+            _number(f"{where}.beside", back, 1, number)
+        made.append(Launch(**{field.name: getattr(found, field.name) for field in fields(found)} | {"args": args}))
     return made
 
 

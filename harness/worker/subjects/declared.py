@@ -188,7 +188,15 @@ class Declared:
             raise ValueError(f"a launch asks for {launch.shared_bytes} bytes of shared memory, build for {most}")
         if launch.entry not in ("", variant.entry, *variant.others):
             raise ValueError(f"a launch is of {launch.entry}, which the build does not have: name it in its `others`")
-        config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes, launch.cluster, launch.overlaps)
+        config = LaunchConfig(
+            launch.grid,
+            launch.block,
+            launch.shared_bytes,
+            launch.cluster,
+            launch.overlaps,
+            launch.beside,
+            launch.stream,
+        )
         packed = tuple(_packed(device, argument, addresses) for argument in launch.args)
         return device.launch(module, variant.symbol(launch.entry or variant.entry), config, packed)
 

@@ -113,6 +113,10 @@ class Launch:
 
     `entry` is one of the build's `others`; empty for its own. One that `overlaps` is launched with programmatic stream
     serialization: it may start while the launch before it runs, and waits for it itself (griddepcontrol.wait).
+
+    Launches of several streams each name theirs, as reports are to call it. `beside` then has those before this one
+    that nothing orders before it, counted back from it: 1 is the launch before. The emulator runs them one after the
+    other and reports what they may do to each other; a GPU is given them in order.
     """
 
     grid: Dim3
@@ -122,6 +126,8 @@ class Launch:
     cluster: Dim3 = SINGLE
     entry: str = ""
     overlaps: bool = False
+    beside: tuple[int, ...] = ()
+    stream: str = ""
 
 
 class Kernel(ABC):

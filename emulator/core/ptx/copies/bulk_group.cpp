@@ -58,7 +58,7 @@ Flow wait_bulk(Warp& w, const Inst& i, u32 mask) {
     }
     for (auto& [lane, bulk] : w.bulk) {
         if (!(mask >> lane & 1)) continue;
-        (read ? bulk.waited_reads : bulk.waited) = {w.pc(), allowed, bulk.committed};
+        (read ? bulk.waited_reads : bulk.waited) = GroupWait{w.pc(), allowed, bulk.committed};
         if (bulk.committed <= allowed) continue;
         const u32 clock = bulk.committed - allowed;
         for (VectorClock* view : {&w.clocks.generic, &w.clocks.async}) {
