@@ -16,6 +16,7 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
+from fmha.harness.kernel_side.portions import portions_of
 from fmha.harness.worker.launch.scatter import key_lengths, query_lengths, scattered
 
 _PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
@@ -91,8 +92,10 @@ def seen_by(call: Call, queries: int, keys: int) -> float:
 
 def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
     """Tiles of keys of each CTA of the forward kernel, in the order of the grid; empty where all of one x have as much,
-    as they have with balanced splits."""
+    as they have with balanced splits on sm_90a."""
     pairs = lengths_of(given)
+    if call.balance and variant.arch != ARCH:
+        return _of_portions(variant, call, pairs)
     if call.balance or len(set(pairs)) == 1:
         return []
     splits, of_planes = forward_grid(variant, call, draws=False)[1], _of_row_tiles(variant, call, pairs)
@@ -104,6 +107,25 @@ def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
         for y in range(splits)
         for count in tiles[::order]
     ]
+
+
+def _of_portions(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """The same of balanced splits on sm_100a; CTAs behind the last portion have nothing."""
+    _, count, heads = forward_grid(variant, call)
+    assert call.balance is not None
+    keys = variant.shape.keys * variant.shape.ctas
+    portions = portions_of([-(-keys_of // keys) for _, keys_of in pairs], count, call.balance.part_tiles)
+    of_planes = _of_row_tiles(variant, call, pairs)
+    found = []
+    for head in range(heads):
+        of_head = [
+            float(tiles // of + (split >= of - tiles % of))
+            for of, row_tiles in zip(portions, of_planes[head::heads], strict=True)
+            for split in range(of)
+            for tiles in row_tiles
+        ]
+        found += of_head + [0.0] * (count * len(of_planes[head]) - len(of_head))
+    return found
 
 
 def pieces_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
