@@ -226,8 +226,10 @@ def _balancing(configuration: Configuration, fitting: Sequence[Variant], by_rule
         by_rule = found.rows if found else 0
     if rows := configuration.rows or by_rule:
         right = [variant for variant in right if variant.shape.row_tile == rows]
-    of = f"with {rows} rows a CTA " if rows else ""
-    return right[0] if right else f"no kernel for head_dim {configuration.head_dim} {of}balances splits on sm_100a yet"
+    if not right:
+        of = f"with {rows} rows a CTA " if rows else ""
+        return f"no kernel for head_dim {configuration.head_dim} {of}balances splits on sm_100a yet"
+    return next((variant for variant in right if rows_define(variant) == rows), right[0])
 
 
 def _mean(configuration: Configuration) -> float:

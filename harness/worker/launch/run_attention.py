@@ -166,8 +166,7 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
 
 
 def _balance(item: Configuration, arch: str) -> Balance:
-    """As many CTAs as the configuration has splits; on sm_100a one for each plane at least, and the K/V heads of an entry
-    have as many."""
+    """As many CTAs as the configuration has splits; on sm_100a one for each plane at least, and as many a head."""
     heads = item.kv_heads
     ctas = item.splits if arch == ARCH else heads * max(item.splits // heads, item.batch)
     return Balance(ctas=ctas, part_tiles=1)
