@@ -194,19 +194,23 @@ def division_of(
 
 def balance_of(gpu: Gpu, sizes: Sizes) -> Balance | None:
     """How splits are balanced on sm_100a, by the kernel that would take least time of lengths that do not differ; None
-    where the GPU holds no more CTAs than there are planes with their row tiles, or there is nothing to balance."""
+    where the GPU holds no more CTAs than there are planes with their row tiles, or there is nothing to balance. Planes
+    of several row tiles are balanced where they would be split anyhow."""
     shape, entries = _shape_of(sizes), sizes.batch // sizes.kv_heads
+    if entries < 2 or not sizes.s_k:
+        return None
+    split = best_of(gpu, shape, _known_to_pairs(sizes))[1] > 1
     found: list[tuple[float, Balance]] = []
     for asked in balanced_rows(sizes):
         tile = launch_shape(sizes.head_dim, asked)
         row_tiles = -(-shape.rows // tile.row_tile) * tile.ctas
         held = gpu.multiprocessors * sm100_ctas_per_sm(sizes.head_dim, asked)
         count = held // (row_tiles * sizes.kv_heads)
-        if count > entries:
+        if count > entries and (split or row_tiles == tile.ctas):
             us = forward_us(gpu, shape, asked, -(-count // entries))
             part_tiles = -(-BALANCED_KEYS // (tile.keys * tile.ctas))
             found.append((us, Balance(count * sizes.kv_heads, part_tiles, asked)))
-    return min(found, key=lambda one: one[0])[1] if found and entries > 1 else None
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def balanced_rows(sizes: Sizes) -> tuple[int, ...]:
