@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
 from fmha.harness.kernel_side import choice
+from fmha.harness.kernel_side.cost import B200
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
@@ -222,7 +223,7 @@ def _balancing(configuration: Configuration, fitting: Sequence[Variant], by_rule
     planes = configuration.planes
     right = [variant for variant in fitting if balances(variant)]
     if by_rule is None and configuration.p_path == "auto":
-        found = choice.balance_of(choice.B200, planes)
+        found = choice.balance_of(B200, planes)
         by_rule = found.rows if found else 0
     if rows := configuration.rows or by_rule:
         right = [variant for variant in right if variant.shape.row_tile == rows]
