@@ -116,18 +116,20 @@ def _variant(call: Call, arguments: CheckedArguments, splits: int, p_path: PathC
             merge="balanced" if call.balance else "auto",
         ),
         arch,
-        _rows_by_rule(call, splits, "kv_lens" in tensors) if arch == ARCH else None,
+        _rows_by_rule(call, splits, "kv_lens" in tensors, arch),
     )
     if isinstance(chosen, str):
         raise NotImplementedError(chosen)
     return chosen
 
 
-def _rows_by_rule(call: Call, splits: int, ragged: bool) -> int | None:
+def _rows_by_rule(call: Call, splits: int, ragged: bool, arch: str) -> int | None:
     """What choice has where it knows more than a configuration says: of splits and how long entries are in the mean,
     and of packed queries."""
     if call.balance:
         return call.balance.rows
+    if arch != ARCH:
+        return None
     if splits > 1 and not call.topk:
         planes = call.planes
         return cheapest(

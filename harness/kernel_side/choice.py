@@ -22,9 +22,11 @@ from typing import Final, Protocol
 from fmha.harness.kernel_side.cost import (
     B200,
     PREFILL_ROWS,
+    Gpu,
     Shape,
     best_of,
     forward_us,
+    launch_shape,
     many_rows_pay,
     merge_of,
     rows_of,
@@ -68,11 +70,13 @@ NARROW_ROWS: Final = {128: 250, 256: 64}
 SPREAD: Final = (0.3, 0.8, 1.2, 1.7)  # of their mean, what other entries than the longest are taken for,
 ALIKE: Final = 1.35  # unless it has no more than so much of the mean
 PROVEN_ROWS: Final = 128  # on sm_100a
+BALANCED_KEYS: Final = 256  # that a CTA there has at least, with balanced splits, where it has not all of an entry
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Balanced splits: the tiles of all planes are divided among `ctas` CTAs, `part_tiles` at least for one."""
+    """Balanced splits: the tiles of all planes are divided among `ctas` CTAs, `part_tiles` at least for one. On sm_100a
+    each row tile has as many, and each plane one at least."""
 
     ctas: int
     part_tiles: int
@@ -176,13 +180,44 @@ def division_of(
 ) -> tuple[int | None, Balance | None]:
     """The number of splits, None where no rule has one, and how they are balanced, where they are. `ragged`: entries
     have keys of a number of their own, `s_k` at most, and `total` together where that is known."""
-    if arch != ARCH or sizes.topk:
+    if arch != ARCH:
+        found = balance_of(B200, sizes) if ragged else None
+        return (1 if found else splits_of(arch, sizes)), found
+    if sizes.topk:
         return splits_of(arch, sizes), None
     asked, splits = cheapest(sizes, by_head, mean_of(sizes, ragged, total))
     if splits != BALANCED:
         return splits, None
     shape = sm90_launch(sizes.head_dim, asked)
     return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys), asked)
+
+
+def balance_of(gpu: Gpu, sizes: Sizes) -> Balance | None:
+    """How splits are balanced on sm_100a, by the kernel that would take least time of lengths that do not differ; None
+    where the GPU holds no more CTAs than there are planes with their row tiles, or there is nothing to balance. Planes
+    of several row tiles are balanced where they would be split anyhow."""
+    shape, entries = _shape_of(sizes), sizes.batch // sizes.kv_heads
+    if entries < 2 or not sizes.s_k:
+        return None
+    split = best_of(gpu, shape, _known_to_pairs(sizes))[1] > 1
+    found: list[tuple[float, Balance]] = []
+    for asked in balanced_rows(sizes):
+        tile = launch_shape(sizes.head_dim, asked)
+        row_tiles = -(-shape.rows // tile.row_tile) * tile.ctas
+        held = gpu.multiprocessors * sm100_ctas_per_sm(sizes.head_dim, asked)
+        count = held // (row_tiles * sizes.kv_heads)
+        if count > entries and (split or row_tiles == tile.ctas):
+            us = forward_us(gpu, shape, asked, -(-count // entries))
+            part_tiles = -(-BALANCED_KEYS // (tile.keys * tile.ctas))
+            found.append((us, Balance(count * sizes.kv_heads, part_tiles, asked)))
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def balanced_rows(sizes: Sizes) -> tuple[int, ...]:
+    """The rows that are asked for of the kernels on sm_100a that balance splits; none where a call has lists."""
+    if sizes.topk:
+        return ()
+    return tuple(rows for rows in rows_of(sizes.head_dim, _known_to_pairs(sizes)) if rows or sizes.head_dim > 64)
 
 
 def mean_of(sizes: Sizes, ragged: bool, total: int | None) -> float:

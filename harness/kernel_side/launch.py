@@ -131,7 +131,7 @@ def launch_attention(
         s_k=call.s_k,
         s_sparse=call.s_sparse,
         topk=call.topk,
-        splits=call.splits,
+        splits=1 if call.balance else call.splits,
         window_left=_bound(call.window_left),
         window_right=_bound(call.window_right),
         scale=call.scale,
@@ -170,8 +170,9 @@ def combine_of(variant: Variant, call: Call) -> tuple[str, Dim3]:
     planes = call.planes
     if call.balance:
         most = -(-call.balance.ctas // planes.batch)
-        suffix, (x, y, z) = combine_launch(variant.arch, planes, most)
-        suffix, grid = suffix + "_balanced", (x, y, min(z, call.balance.ctas))
+        suffix, grid = combine_launch(variant.arch, planes, most)
+        if variant.arch == ARCH:
+            suffix, grid = suffix + "_balanced", (*grid[:2], min(grid[2], call.balance.ctas))
     else:
         suffix, grid = combine_launch(variant.arch, planes, call.splits)
     return suffix + ("_heads" if call.by_head and not knows_heads(variant) else ""), grid
@@ -182,11 +183,13 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     ctas = walkers_of(variant, call)
     if ctas and draws:
         return ctas, 1, 1
-    if call.balance:
+    if call.balance and variant.arch == ARCH:
         return call.balance.ctas, 1, 1
     planes = call.planes
     shape = replace(variant.shape, rows=tile_rows(variant, call) * variant.shape.ctas)
     row_tiles = params.query_blocks(shape, call.t, planes.heads, call.topk)
+    if call.balance:
+        return shape.ctas * row_tiles, call.balance.ctas // call.kv_heads, call.kv_heads
     if goes_through_row_tiles(variant):
         at_once = max(1, SM100_MULTIPROCESSORS // (shape.ctas * call.splits))
         return shape.ctas * min(row_tiles * planes.batch, at_once), call.splits, 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fmha.harness.contract.protocol import Configuration, PPath, Variant
 from fmha.harness.kernel_side import choice
+from fmha.harness.kernel_side.cost import B200
 from fmha.harness.kernel_side.params import (
     SM90_KERNELS,
     SM90_KINDS,
@@ -157,7 +158,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
     if configuration.merge == "balanced":
-        return f"no kernel for head_dim {configuration.head_dim} balances splits on {arch} yet"
+        return _balancing(configuration, fitting, by_rule)
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
@@ -217,6 +218,21 @@ def _ordering(configuration: Configuration, variants: Sequence[Variant], by_rule
     return next((variant for variant in right if rows_define(variant) == rows), right[0])
 
 
+def _balancing(configuration: Configuration, fitting: Sequence[Variant], by_rule: int | None) -> Variant | str:
+    """Of `fitting` on sm_100a the one that balances splits."""
+    planes = configuration.planes
+    right = [variant for variant in fitting if balances(variant)]
+    if by_rule is None and configuration.p_path == "auto":
+        found = choice.balance_of(B200, planes)
+        by_rule = found.rows if found else 0
+    if rows := configuration.rows or by_rule:
+        right = [variant for variant in right if variant.shape.row_tile == rows]
+    if not right:
+        of = f"with {rows} rows a CTA " if rows else ""
+        return f"no kernel for head_dim {configuration.head_dim} {of}balances splits on sm_100a yet"
+    return next((variant for variant in right if rows_define(variant) == rows), right[0])
+
+
 def _mean(configuration: Configuration) -> float:
     """As choice.cheapest has it; how long the entries are is not asked."""
     ragged = configuration.kv_lens != "full" or configuration.packed in ("k", "both")
@@ -259,8 +275,10 @@ def knows_lengths(variant: Variant) -> bool:
 
 
 def balances(variant: Variant) -> bool:
-    """Whether it balances splits: kFmhaSm90Balances of kernel/sm90/launch.h."""
+    """Whether it balances splits: kFmhaSm90Balances of kernel/sm90/launch.h, FMHA_BALANCES of kernel/sm100."""
     asked = rows_define(variant)
+    if variant.arch != choice.ARCH:
+        return not is_prefill(variant) and (asked > 0 or variant.head_dim != 64)
     return knows_lengths(variant) and asked in choice.BALANCED_ROWS and not (asked and knows_pages(variant))
 
 

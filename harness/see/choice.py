@@ -67,7 +67,7 @@ def _choice(
     if total is not None:
         few = few_queries(call, total)
         asked = replace(asked, batch=max(1, -(-total // call.t)), q_lens="ragged" if few else "full")
-    variant = variant_for(asked, gpu.arch, _rows_by_rule(item, call) if gpu.arch == ARCH else None)
+    variant = variant_for(asked, gpu.arch, _rows_by_rule(item, call, gpu.arch))
     return variant if isinstance(variant, str) else Chosen(call, variant, of)
 
 
@@ -75,9 +75,13 @@ def _ragged(item: Configuration, call: Call) -> bool:
     return item.kv_lens != "full" or call.total_k is not None
 
 
-def _rows_by_rule(item: Configuration, call: Call) -> int | None:
+def _rows_by_rule(item: Configuration, call: Call, arch: str) -> int | None:
     """What choice has of a call that `attention` is given, where it knows more than a configuration says."""
     if item.splits > 1 or item.merge != "auto" or item.topk:
+        return None
+    if call.balance:
+        return call.balance.rows
+    if arch != ARCH:
         return None
     if call.splits > 1:
         mean = mean_of(call.planes, _ragged(item, call), call.total_k)

@@ -4,7 +4,7 @@ what each CTA has to do of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,9 @@ from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
+from fmha.harness.kernel_side.params import query_blocks
+from fmha.harness.kernel_side.portions import portions_of
+from fmha.harness.kernel_side.variants import goes_through_row_tiles
 from fmha.harness.worker.launch.scatter import key_lengths, query_lengths, scattered
 
 _PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
@@ -91,11 +94,15 @@ def seen_by(call: Call, queries: int, keys: int) -> float:
 
 def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
     """Tiles of keys of each CTA of the forward kernel, in the order of the grid; empty where all of one x have as much,
-    as they have with balanced splits."""
+    as they have with balanced splits on sm_90a."""
     pairs = lengths_of(given)
+    if call.balance and variant.arch != ARCH:
+        return _of_portions(variant, call, pairs)
     if call.balance or len(set(pairs)) == 1:
         return []
-    splits, of_planes = forward_grid(variant, call, draws=False)[1], _of_row_tiles(variant, call, pairs)
+    (x, splits, _), of_planes = forward_grid(variant, call, draws=False), _of_row_tiles(variant, call, pairs)
+    if goes_through_row_tiles(variant):
+        return _of_turns(call, x // variant.shape.ctas, splits, of_planes)
     # On sm_90a the last row tile comes first, but for the kernels that launch as clusters.
     order = -1 if variant.arch == ARCH and "FMHA_KIND" in dict(variant.defines) else 1
     return [
@@ -104,6 +111,38 @@ def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
         for y in range(splits)
         for count in tiles[::order]
     ]
+
+
+def _of_turns(call: Call, clusters: int, splits: int, of_planes: Sequence[Sequence[int]]) -> list[float]:
+    """The same where CTAs, or pairs of them, go through row tiles by kernel/sm100/prefill/order.cuh. Empty under a
+    mask."""
+    if call.window_left is not None or call.window_right is not None:
+        return []
+    tiles = [count for plane in of_planes for count in plane]
+    return [
+        float(sum(count * (y + 1) // splits - count * y // splits for count in tiles[first::clusters]))
+        for y in range(splits)
+        for first in range(clusters)
+    ]
+
+
+def _of_portions(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """The same of balanced splits on sm_100a; CTAs behind the last portion have nothing."""
+    _, count, heads = forward_grid(variant, call)
+    assert call.balance is not None
+    tile = variant.shape.keys * variant.shape.ctas
+    portions = portions_of([-(-keys // tile) for _, keys in pairs], count, call.balance.part_tiles)
+    of_planes = _of_row_tiles(variant, call, pairs)
+    found = []
+    for head in range(heads):
+        of_head = [
+            float(tiles // of + (split >= of - tiles % of))
+            for of, row_tiles in zip(portions, of_planes[head::heads], strict=True)
+            for split in range(of)
+            for tiles in row_tiles
+        ]
+        found += of_head + [0.0] * (count * len(of_planes[head]) - len(of_head))
+    return found
 
 
 def pieces_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
@@ -116,14 +155,15 @@ def pieces_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) ->
 
 def _of_row_tiles(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Tiles of keys of each row tile, by the plane."""
-    row_tiles = forward_grid(variant, call, draws=False)[0]
-    rows, heads = tile_rows(variant, call), call.planes.heads
+    heads, ctas = call.planes.heads, variant.shape.ctas
+    rows, keys_of_tile = tile_rows(variant, call) * ctas, variant.shape.keys * ctas
+    row_tiles = query_blocks(replace(variant.shape, rows=rows), call.t, heads, call.topk)
     of_planes = []
     for queries, keys in pairs:
         tiles = []
         for x in range(row_tiles):
             first, last = x * rows // heads, min(-(-(x + 1) * rows // heads), queries) - 1
-            tiles.append(_tiles(call, variant.shape.keys, queries, keys, first, last) if last >= first else 0)
+            tiles.append(_tiles(call, keys_of_tile, queries, keys, first, last) if last >= first else 0)
         of_planes += [tiles] * call.kv_heads
     return of_planes
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/ptx/math.cuh"
+#include "common/ptx/warp.cuh"
 
 namespace fmha {
 
@@ -47,6 +48,17 @@ __device__ __forceinline__ void mask_range(float (&row)[Keys], int first, int en
 #pragma unroll
     for (int i = 0; i < Keys; ++i) {
         row[i] = unsigned(i - first) < count ? row[i] : -kInfinity;
+    }
+}
+
+// The same by the whole warp, with a look at eight keys together first: of most of them every row sees all.
+template <int Keys, int Key = 0>
+__device__ __forceinline__ void mask_range_by_eight(float (&row)[Keys], int first, int end) {
+    if constexpr (Key < Keys) {
+        if (ptx::any_lane(first > Key || end < Key + 8)) {
+            ptx::keep_between<Key>(row + Key, first, end, -kInfinity);
+        }
+        mask_range_by_eight<Keys, Key + 8>(row, first, end);
     }
 }
 

@@ -168,18 +168,25 @@ FMHA_HOST_DEVICE inline void assign_rows(const FmhaParams& params, int32_t queri
     }
 }
 
-// Fills in what CTA (block, split, batch) of the grid works on, with tiles of `keys` keys and CTAs of `rows` rows.
+constexpr int32_t kToBeRead = -1;  // in the place of a length
+
+// Fills in what CTA (block, split, batch) of the grid works on, with tiles of `keys` keys and CTAs of `rows` rows;
+// `kv_len` where who asks has read it.
 FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, int32_t keys, int32_t block,
-                                       int32_t split, int32_t batch) {
+                                       int32_t split, int32_t batch, int32_t kv_len = kToBeRead) {
     Work work{};
     work.batch = batch;
     work.split = split;
     work.plane = plane_of(params, batch);
     int32_t queries = params.t, last_of_box = 0;
-    work.kv_len = params.kv_lens ? params.kv_lens[work.plane.entry] : params.s_k;
+    if (kv_len != kToBeRead) {
+        work.kv_len = kv_len;
+    } else {
+        work.kv_len = params.kv_lens ? params.kv_lens[work.plane.entry] : params.s_k;
+    }
     if (scattered(params)) {  // asked once: most launches are not
         queries = queries_of(params, work.plane.entry);
-        work.kv_len = keys_of(params, work.plane.entry);
+        work.kv_len = kv_len != kToBeRead ? kv_len : keys_of(params, work.plane.entry);
         last_of_box = in_pages(params) ? params.key_box - 1 : 0;
     }
     assign_rows(params, queries, rows, block, work);

@@ -86,13 +86,15 @@ struct FmhaParams {
     int32_t page_size;            // a power of two
     int32_t key_box;              // keys of a box of the maps k and v
 
-    // Balanced splits, sm_90a alone, of planes with one row tile: the tiles of all planes are divided evenly among the
-    // CTAs, which are gridDim.x, kv_heads at least. The partial results of a plane are kv_heads apart: partial_o
-    // [parts, t * heads, head_dim] and so on. A plane with a single one has its result from the forward kernel.
+    // Balanced splits. On sm_90a, of planes with one row tile: the tiles of all planes are divided evenly among the
+    // CTAs, which are gridDim.x, kv_heads at least. On sm_100a a CTA or a pair has one entry's, by sm100/portions.cuh:
+    // grid (row tiles, CTAs of each, kv_heads), and `splits` is 1. The partial results of a plane are kv_heads apart:
+    // partial_o [parts, t * heads, head_dim] and so on. A plane with a single one has its result from the forward
+    // kernel.
     int32_t* shares;     // [min(batch, CTAs), 2], by the forward kernel: of a plane, or where those are more of the one
                          // that a CTA begins and another ends, the first partial result and how many there are
-    int32_t parts;       // CTAs and planes together; 0: each plane has `splits` splits
-    int32_t part_tiles;  // that a CTA has at least, where it has any
+    int32_t parts;       // room for them, CTAs and planes together; 0: each plane has `splits` splits
+    int32_t part_tiles;  // that a CTA has at least, where it has any; on sm_100a, where it has not all of an entry
 
     // What a division by `heads` and by `kv_heads` multiplies by and shifts by: sm_90a divides between two row tiles,
     // where a division takes a hundred cycles. For n / d, 0 <= n < 2^31: the shift is ceil(log2 d), the multiplier

@@ -22,6 +22,7 @@
 #include "fmha_launch.h"
 #include "fmha_params.h"
 #include "partial.cuh"
+#include "portions.cuh"
 
 namespace fmha {
 
@@ -53,9 +54,14 @@ struct Merged {
 // The parts of a row that a thread has in flight together, of splits `begin` and behind it.
 template <class Team, int Count>
 struct Flight {
-    int rows, row;  // of all planes
+    int rows, row;  // of a split, and of all planes
     int begin, first;
     int64_t index[Count];
+    int parts = 0;  // of the plane, with balanced splits
+
+    __device__ __forceinline__ int splits(const FmhaParams& params) const {
+        return balanced(params) ? parts : params.splits;
+    }
 
     __device__ __forceinline__ int split(int i) const { return begin + first + i * Team::kParts; }
 
@@ -95,7 +101,7 @@ __device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& p
         float max = merged.max;
 #pragma unroll
         for (int i = 0; i < Count; ++i) {
-            maxima[i] = flight.split(i) < params.splits ? maxima[i] : -kInfinity;
+            maxima[i] = flight.split(i) < flight.splits(params) ? maxima[i] : -kInfinity;
             max = fmaxf(max, maxima[i]);
         }
 #pragma unroll
@@ -122,10 +128,10 @@ __device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& p
             }
         }
         flight.begin += Team::kParts * Count;
-        if (flight.begin >= params.splits) {
+        if (flight.begin >= flight.splits(params)) {
             return merged;
         }
-        flight.find(params.splits);
+        flight.find(flight.splits(params));
     }
 }
 
@@ -232,6 +238,18 @@ __device__ __forceinline__ void store_few(const FmhaParams& params, int64_t offs
     }
 }
 
+// With balanced splits, the parts of a row of the plane, as the forward kernel has told them; false where there is one,
+// whose row has its result already. Parts of a plane are kv_heads apart.
+template <class Flight>
+__device__ __forceinline__ bool find_parts(const FmhaParams& params, int own, int rows, Flight& flight) {
+    const int2 share = reinterpret_cast<const int2*>(params.shares)[blockIdx.z];
+    flight.rows = params.kv_heads * rows;
+    flight.row = share.x * rows + own;
+    flight.parts = share.y;
+    flight.find(share.y);
+    return share.y > 1;
+}
+
 // Row `own` of plane blockIdx.z, of a launch with kFmhaByHead or without.
 template <class Team, bool ByHead, bool F16, int Count>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, int rows) {
@@ -250,6 +268,9 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, i
         }
         stored = stored_row(params, plane, own);
         head = query_head(params, plane, own);
+        if (balanced(params) && !find_parts(params, own, rows, flight)) {
+            return;
+        }
     }
     const auto share = merge_share<Team, F16>(params, flight, column);
     Merged<Team::kOwn> merged = meet_in_warp<Team>(share, column);
@@ -282,7 +303,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     // What is in flight of a split that is not there takes as long as another one's.
     if (!(params.flags & kFmhaPartialF16)) {
         combine_row<Team, ByHead, false, Team::kInFlightF32>(params, own, rows);
-    } else if (Team::kWarps == 1 && params.splits <= 2 * Team::kParts) {
+    } else if (Team::kWarps == 1 && !balanced(params) && params.splits <= 2 * Team::kParts) {
         combine_row<Team, ByHead, true, 2>(params, own, rows);
     } else {
         combine_row<Team, ByHead, true, Team::kInFlightF16>(params, own, rows);

@@ -15,6 +15,11 @@
 // -DFMHA_ROWS=32|64 one of fewer query rows.
 #define FMHA_KV_HEADS 1
 #define FMHA_PAGED 1
+#ifndef FMHA_ROWS
+#define FMHA_ROWS 0  // the head_dim's own
+#endif
+// Not of the kernel that the guard runs first: none of its calls has lengths to balance that one of fewer rows has not.
+#define FMHA_BALANCES (FMHA_HEAD_DIM > 64 || FMHA_ROWS > 0)
 
 #include <stdint.h>
 
@@ -26,6 +31,7 @@
 #include "fmha_params.h"
 #include "load.cuh"
 #include "mma.cuh"
+#include "portions.cuh"
 #include "ptx/tcgen05.cuh"
 #include "shared_map.cuh"
 #include "softmax_role.cuh"
@@ -46,7 +52,7 @@ __device__ __forceinline__ bool work_in_memory(const FmhaParams& params) {
 __device__ __forceinline__ void prefetch_tensor_maps(const FmhaParams& params, const Work& work) {
     const bool value = !(params.flags & kFmhaSharedKv);
     ptx::prefetch_tensor_map(params.q);
-    if (work.dense_tiles > 0) {
+    if (work.dense_tiles > 0 || balanced(params)) {
         ptx::prefetch_tensor_map(params.k);
         if (value) {
             ptx::prefetch_tensor_map(params.v);
@@ -71,14 +77,15 @@ __device__ __forceinline__ void store_empty_rows(const FmhaParams& params, const
 template <class Traits>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t shared_base) {
     ptx::launch_dependents();
-    if (work_in_memory(params)) {
+    if (!balanced(params) && work_in_memory(params)) {
         ptx::wait_for_primary();
     }
-    const Work work = make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
-    if (work.rows <= 0) {
+    Work work =
+        balanced(params) ? Work{} : make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
+    if (!balanced(params) && work.rows <= 0) {
         return;
     }
-    if (work.tiles == 0) {
+    if (!balanced(params) && work.tiles == 0) {
         ptx::wait_for_primary();
         store_empty_rows<Traits>(params, work);
         return;
@@ -99,8 +106,17 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     __syncthreads();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
     ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
+    if (balanced(params)) {   // by lengths, which may be read now
+        const Portion portion = portion_of<Traits::kKeys>(params, blockIdx.y, gridDim.y);
+        work = portion_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, portion);
+        tell_merge(params, portion);
+    }
 
-    if (warp == kTmaWarp) {
+    if (balanced(params) && work.tiles == 0) {
+        if (work.rows > 0) {
+            store_empty_rows<Traits>(params, work);
+        }
+    } else if (warp == kTmaWarp) {
         if (in_pages(params)) {
             load_pages_role<Traits>(params, work, shared);
         } else if (by_head(params)) {
@@ -122,9 +138,6 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 }  // namespace fmha
 
-#ifndef FMHA_ROWS
-#define FMHA_ROWS 0  // the head_dim's own
-#endif
 using Forward = fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED, FMHA_ROWS>;
 
 #include "combine_entries.cuh"  // for Forward

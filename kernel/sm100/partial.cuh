@@ -8,6 +8,7 @@
 #include "common/ptx/math.cuh"
 #include "common/row_output.cuh"
 #include "fmha_params.h"
+#include "portions.cuh"
 #include "ptx/packed.cuh"
 
 namespace fmha {
@@ -15,7 +16,7 @@ namespace fmha {
 // What they lie over, by part and group: behind the elements of all of them.
 template <int HeadDim>
 __device__ __forceinline__ float* partial_units(const FmhaParams& params) {
-    const int64_t parts = int64_t(params.splits) * params.batch * params.t * params.heads;
+    const int64_t parts = parts_of(params) * params.t * params.heads;
     return params.partial_o + parts * (HeadDim / 2);
 }
 

@@ -10,6 +10,7 @@
 #include "common/softmax.cuh"
 #include "common/work.cuh"
 #include "partial.cuh"
+#include "portions.cuh"
 #include "ptx/tcgen05.cuh"
 #include "shared_map.cuh"
 
@@ -81,7 +82,12 @@ __device__ __forceinline__ void mask_keys(const Work& work, const SoftmaxThread<
                                           float (&row)[Traits::kThreadKeys]) {
     if (needs_mask(work, key, Traits::kKeys)) {
         const int column = thread.share * Traits::kThreadKeys;
-        mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
+        const int first = thread.visible.first - key - column, end = thread.visible.end - key - column;
+        if constexpr (Traits::kProven) {
+            mask_range(row, first, end);
+        } else {
+            mask_range_by_eight(row, first, end);
+        }
     }
 }
 
@@ -201,8 +207,8 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
     const float shift = anchor_to_max(state, params.scale * kLog2E);
     const float max = state.max * params.scale;
     const float sum = state.sum * shift;
-    const int64_t in_planes = (int64_t(work.split) * params.batch + work.batch) * rows + row;
-    if (params.splits > 1) {
+    const int64_t in_planes = part_of(params, work) * rows + row;
+    if (balanced(params) ? work.split >= 0 : params.splits > 1) {
         if (stored && thread.share == 0) {
             params.partial_max[in_planes] = max;
             params.partial_sum[in_planes] = sum;

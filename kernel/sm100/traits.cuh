@@ -24,6 +24,8 @@ struct FmhaTraits : Operands {
     static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, PInShared, Rows);
     static constexpr int kCtasPerSm = fmha_sm100_ctas_per_sm(HeadDim, Rows);
     static constexpr int kHeadDim = HeadDim;
+    // The kernel that the guard runs first. Its code stays what it was when it was proven.
+    static constexpr bool kProven = HeadDim == 64 && Rows == 0;
     static constexpr bool kPInShared = PInShared;
     static constexpr int kRows = kShape.rows;
     static constexpr int kKeys = kShape.keys;

@@ -9,9 +9,9 @@
 #include <limits.h>
 #include <stdint.h>
 
+#include "common/lanes.cuh"
 #include "common/ptx/warp.cuh"
 #include "common/work.cuh"
-#include "lanes.cuh"
 #include "tiles.cuh"
 
 namespace fmha::sm90 {

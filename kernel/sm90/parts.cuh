@@ -4,7 +4,7 @@
 // Who has what follows from the lengths alone, which each CTA reads for itself. Planes have one row tile each.
 #pragma once
 
-#include "lanes.cuh"
+#include "common/lanes.cuh"
 #include "tiles.cuh"
 
 namespace fmha::sm90 {

@@ -146,7 +146,6 @@ def test_where_splits_can_be_balanced(changes: dict[str, Any], possible: bool) -
     assert choice.may_balance(decode) == possible
     if not possible and not choice.may_balance(decode, choice.SHORT_ROWS):
         assert choice.division_of(ARCH, decode, True, True, None)[1] is None
-    assert choice.division_of("sm_100a", decode, True, True, None)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -345,7 +344,12 @@ def test_who_orders_work_by_lengths(changes: dict[str, Any], chosen: str) -> Non
 @pytest.mark.parametrize(
     ("changes", "arch", "why"),
     [
-        ({}, "sm_100a", "no kernel for head_dim 128 balances splits on sm_100a yet"),
+        (
+            {"head_dim": 64, "p_path": "smem", "rows": 128},
+            "sm_100a",
+            "no kernel for head_dim 64 with 128 rows a CTA balances splits on sm_100a yet",
+        ),
+        ({"head_dim": 64, "p_path": "tmem"}, "sm_100a", "no kernel for head_dim 64 balances splits on sm_100a yet"),
         (
             {"head_dim": 512},
             ARCH,

@@ -14,7 +14,7 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import STORED, Configuration
 from fmha.harness.judge.oracle.inputs import Inputs, poison
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
-from fmha.harness.kernel_side.choice import Balance
+from fmha.harness.kernel_side.choice import ARCH, Balance
 from fmha.harness.kernel_side.launch import Call, contiguous, launch_attention
 from fmha.harness.kernel_side.variants import merges_in_cluster
 from fmha.harness.worker.launch.scatter import query_lengths, scattered, scattered_call, unpacked
@@ -159,10 +159,17 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
         splits=item.splits,
         in_cluster=merges_in_cluster(item, arch),
         kv_heads=item.kv_heads,
-        balance=Balance(ctas=item.splits, part_tiles=1) if item.merge == "balanced" else None,
+        balance=_balance(item, arch) if item.merge == "balanced" else None,
     )
     call = replace(call, **scattered_call(item, inputs))
     return replace(call, **_strides(item, call))
+
+
+def _balance(item: Configuration, arch: str) -> Balance:
+    """As many CTAs as the configuration has splits; on sm_100a one for each plane at least, and as many a head."""
+    heads = item.kv_heads
+    ctas = item.splits if arch == ARCH else heads * max(item.splits // heads, item.batch)
+    return Balance(ctas=ctas, part_tiles=1)
 
 
 def _strides(item: Configuration, call: Call) -> dict[str, Any]:

@@ -26,6 +26,43 @@ __device__ __forceinline__ float reciprocal(float x) {
     return y;
 }
 
+// Of eight values, of the keys from Key on, those of keys before `first` and from `end` on become `otherwise`. As one
+// statement: all comparisons come before the first selection, which would have to wait for its own.
+template <int Key>
+__device__ __forceinline__ void keep_between(float* values, int first, int end, float otherwise) {
+    asm("{\n\t"
+        ".reg .pred p<8>;\n\t"
+        "setp.le.s32 p0, %8, %11;\n\t"
+        "setp.le.s32 p1, %8, %12;\n\t"
+        "setp.le.s32 p2, %8, %13;\n\t"
+        "setp.le.s32 p3, %8, %14;\n\t"
+        "setp.le.s32 p4, %8, %15;\n\t"
+        "setp.le.s32 p5, %8, %16;\n\t"
+        "setp.le.s32 p6, %8, %17;\n\t"
+        "setp.le.s32 p7, %8, %18;\n\t"
+        "setp.gt.and.s32 p0, %9, %11, p0;\n\t"
+        "setp.gt.and.s32 p1, %9, %12, p1;\n\t"
+        "setp.gt.and.s32 p2, %9, %13, p2;\n\t"
+        "setp.gt.and.s32 p3, %9, %14, p3;\n\t"
+        "setp.gt.and.s32 p4, %9, %15, p4;\n\t"
+        "setp.gt.and.s32 p5, %9, %16, p5;\n\t"
+        "setp.gt.and.s32 p6, %9, %17, p6;\n\t"
+        "setp.gt.and.s32 p7, %9, %18, p7;\n\t"
+        "selp.f32 %0, %0, %10, p0;\n\t"
+        "selp.f32 %1, %1, %10, p1;\n\t"
+        "selp.f32 %2, %2, %10, p2;\n\t"
+        "selp.f32 %3, %3, %10, p3;\n\t"
+        "selp.f32 %4, %4, %10, p4;\n\t"
+        "selp.f32 %5, %5, %10, p5;\n\t"
+        "selp.f32 %6, %6, %10, p6;\n\t"
+        "selp.f32 %7, %7, %10, p7;\n\t"
+        "}"
+        : "+f"(values[0]), "+f"(values[1]), "+f"(values[2]), "+f"(values[3]), "+f"(values[4]), "+f"(values[5]),
+          "+f"(values[6]), "+f"(values[7])
+        : "r"(first), "r"(end), "f"(otherwise), "n"(Key), "n"(Key + 1), "n"(Key + 2), "n"(Key + 3), "n"(Key + 4),
+          "n"(Key + 5), "n"(Key + 6), "n"(Key + 7));
+}
+
 // Two floats rounded to nearest even, `low` in bits 0-15. The instruction takes the upper half first.
 __device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
     uint32_t packed;

@@ -14,6 +14,7 @@
 // Built once a shape: -DFMHA_HEAD_DIM=256|512 -DFMHA_ROWS=128|256, of a row tile, -DFMHA_ENTRY=name.
 #define FMHA_KV_HEADS 1
 #define FMHA_PAGED 1
+#define FMHA_BALANCES 1
 
 #include <stdint.h>
 
@@ -29,6 +30,7 @@
 #include "sm100/pair/shared.cuh"
 #include "sm100/pair/softmax.cuh"
 #include "sm100/pair/traits.cuh"
+#include "sm100/portions.cuh"
 #include "sm100/ptx/tcgen05.cuh"
 #include "sm100/ptx/tcgen05_pair.cuh"
 #include "sm100/teardown.cuh"
@@ -60,17 +62,22 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     __syncthreads();  // publishes the TMEM address to every warp
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
     ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
+    RowTiles<Traits> row_tiles;
+    if (balanced(params)) {
+        row_tiles.portion = portion_of<Traits::kKeys>(params, blockIdx.y, gridDim.y);
+        tell_merge(params, row_tiles.portion);
+    }
 
     if (warp == kTmaWarp && by_head(params)) {
-        pair_load_role<Traits, true>(params, shared, rank);
+        pair_load_role<Traits, true>(params, shared, rank, row_tiles);
     } else if (warp == kTmaWarp) {
-        pair_load_role<Traits, false>(params, shared, rank);
+        pair_load_role<Traits, false>(params, shared, rank, row_tiles);
     } else if (warp == kMmaWarp) {
         if (rank == 0 && ptx::elect_one()) {
-            pair_mma_role<Traits>(params, shared, tmem);
+            pair_mma_role<Traits>(params, shared, tmem, row_tiles);
         }
     } else {
-        pair_softmax_role<Traits>(params, shared, tmem, rank);
+        pair_softmax_role<Traits>(params, shared, tmem, rank, row_tiles);
     }
     __syncwarp();
 

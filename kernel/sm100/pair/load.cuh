@@ -23,11 +23,14 @@ struct PairLoader {
     RingPlace<Traits::kSlots> ring;  // K0, K1, V0, K2, V1, ..., of all row tiles
     uint32_t queries = 0;            // that were loaded
 
-    __device__ PairLoader(const FmhaParams& params, PairShared<Traits> shared, int rank)
+    __device__ PairLoader(const FmhaParams& params, PairShared<Traits> shared, int rank,
+                          const RowTiles<Traits>& row_tiles)
         : params(params),
           shared(shared),
           rank(rank),
-          policy(params.t * params.heads > Traits::kRowTile ? ptx::policy_evict_last() : ptx::policy_evict_first()) {}
+          policy(params.t * params.heads > Traits::kRowTile ? ptx::policy_evict_last() : ptx::policy_evict_first()),
+          keys{row_tiles},
+          values{row_tiles} {}
 
     // The leader's barrier waits for the bytes of both CTAs. Those of the other may come before: the phase waits for
     // this arrival.
@@ -125,8 +128,9 @@ struct PairLoader {
 
 // By the whole warp.
 template <class Traits, bool ByHead>
-__device__ __forceinline__ void pair_load_role(const FmhaParams& params, PairShared<Traits> shared, int rank) {
-    PairLoader<Traits, ByHead> loader(params, shared, rank);
+__device__ __forceinline__ void pair_load_role(const FmhaParams& params, PairShared<Traits> shared, int rank,
+                                               const RowTiles<Traits>& row_tiles) {
+    PairLoader<Traits, ByHead> loader(params, shared, rank, row_tiles);
     bool more = loader.load_keys() && loader.load_keys();
 #pragma unroll 1
     while (loader.values.next(params)) {

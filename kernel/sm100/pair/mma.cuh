@@ -101,9 +101,10 @@ struct PairMma {
 };
 
 template <class Traits>
-__device__ __forceinline__ void pair_mma_role(const FmhaParams& params, PairShared<Traits> shared, uint32_t tmem) {
+__device__ __forceinline__ void pair_mma_role(const FmhaParams& params, PairShared<Traits> shared, uint32_t tmem,
+                                              const RowTiles<Traits>& row_tiles) {
     PairMma<Traits> mma{shared, tmem};
-    KeyTiles<Traits> scores, outputs;
+    KeyTiles<Traits> scores{row_tiles}, outputs{row_tiles};
     bool more = true;
 #pragma unroll 1
     for (int ahead = 0; ahead < Traits::kBuffers; ++ahead) {

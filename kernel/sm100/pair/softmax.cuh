@@ -72,9 +72,8 @@ __device__ __forceinline__ void pair_softmax_step(const FmhaParams& params, cons
 
 template <class Traits>
 __device__ __forceinline__ void pair_softmax_role(const FmhaParams& params, PairShared<Traits> shared, uint32_t tmem,
-                                                  int rank) {
+                                                  int rank, RowTiles<Traits> row_tiles) {
     const uint32_t probability_full = of_leader(shared.probability_full());
-    RowTiles<Traits> row_tiles;
     Work work;
     int number = 0;     // tiles of keys before this row tile
     int exchanges = 0;  // whose buffers alternate

@@ -19,6 +19,7 @@ struct PairTraits : Operands {
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_pair_shape(HeadDim, Rows);
     static constexpr int kHeadDim = HeadDim;
+    static constexpr bool kProven = false;
     static constexpr int kCtas = kShape.ctas;       // of a cluster, which works on one row tile
     static constexpr int kRows = kShape.rows;       // of a CTA
     static constexpr int kRowTile = kCtas * kRows;  // M of both products

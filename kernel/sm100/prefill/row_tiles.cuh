@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "common/work.cuh"
+#include "sm100/portions.cuh"
 #include "sm100/prefill/order.cuh"
 
 namespace fmha {
@@ -13,8 +14,17 @@ namespace fmha {
 template <class Traits>
 struct RowTiles {
     int32_t turn = 0;
+    Portion portion{};  // with balanced splits: of its plane there is one row tile to go through
 
     __device__ bool next(const FmhaParams& params, Work& work) {
+        if (balanced(params)) {
+            if (turn++ > 0) {
+                return false;
+            }
+            const int block = blockIdx.x / Traits::kCtas;
+            work = portion_work(params, Traits::kRowTile, Traits::kKeys, block, portion);
+            return work.rows > 0;
+        }
         for (;;) {
             const RowTile tile =
                 row_tile(params, Traits::kRowTile, gridDim.x / Traits::kCtas, blockIdx.x / Traits::kCtas, turn);

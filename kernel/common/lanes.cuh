@@ -5,7 +5,7 @@
 
 #include "common/ptx/warp.cuh"
 
-namespace fmha::sm90 {
+namespace fmha {
 
 // Each lane of a converged warp has so many of something, which lie one lane's behind the other's: whose the one at
 // `place` is, and which of that lane's.
@@ -25,4 +25,4 @@ struct LanePlace {
     }
 };
 
-}  // namespace fmha::sm90
+}  // namespace fmha
