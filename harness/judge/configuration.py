@@ -216,7 +216,7 @@ class Configuration:
     merge: MergeChoice = field(
         default="auto",
         metadata=_axis(
-            "of splits: within a cluster, Hopper's alone and 8 at most, or by the combine kernel; `balanced`, Hopper's"
+            "of splits: `cluster`, within one, which kernels of earlier commits knew; `combine`; `balanced`, Hopper's"
             " alone: so many CTAs in all, which divide the keys of all entries evenly; `auto` as for `rows`",
             "merge-",
             "merge",

@@ -28,13 +28,6 @@ __device__ __forceinline__ void store_vector(const FmhaParams& params, int64_t i
     }
 }
 
-__device__ __forceinline__ void add_weighted(float4& sum, float4 part, float weight) {
-    sum.x = fmaf(part.x, weight, sum.x);
-    sum.y = fmaf(part.y, weight, sum.y);
-    sum.z = fmaf(part.z, weight, sum.z);
-    sum.w = fmaf(part.w, weight, sum.w);
-}
-
 __device__ __forceinline__ float4 scaled(float4 v, float factor) {
     return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
 }

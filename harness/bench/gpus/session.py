@@ -128,9 +128,7 @@ def profile(session: SiliconSession, cubins: Path) -> None:
     ncu = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
     ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "fmha.harness.bench.shapes.profile"]
     for head_dim, splits in DECODE_SPLITS.items():
-        session.run(
-            f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}_plain", "decode", str(splits), "1", "1"], 60
-        )
+        session.run(f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}_plain", "decode", str(splits)], 60)
 
 
 def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None:
