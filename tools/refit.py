@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,7 +48,7 @@ NEAR: Final = 1.6  # of the fastest: what is slower than that has to be known fo
 SOFT: Final = 0.01  # of a price: what choices of such differ by is no difference
 WEIGHT: Final = 5  # of what the choice loses, beside the errors of prices
 STEPS: Final = (1.4, 1.15, 1.05, 1.02)
-ATTEMPTS: Final = 24
+ATTEMPTS: Final = 16
 SHAKES: Final = (0.1, 0.3, 0.6)
 
 
@@ -342,10 +344,14 @@ def main() -> None:
     before = {head_dim: now(head_dim) for head_dim in RATES}
     after = dict(before)
     if options.write:
-        for head_dim, start in before.items():
-            if mine := [row for row in rows if row.of.head_dim == head_dim]:
-                print(f"head_dim {head_dim}", flush=True)
-                after[head_dim] = fitted(Sheet(mine), start, print)
+        sheets = {head_dim: [row for row in rows if row.of.head_dim == head_dim] for head_dim in before}
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            found = {
+                head_dim: pool.submit(fitted, Sheet(mine), before[head_dim], partial(print, head_dim, flush=True))
+                for head_dim, mine in sheets.items()
+                if mine
+            }
+            after |= {head_dim: job.result() for head_dim, job in found.items()}
         WRITTEN.write_text(written(after), encoding="utf-8")
     print(tell(rows, before, after, options.worst))
 

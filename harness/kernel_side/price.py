@@ -18,7 +18,7 @@ from fmha.harness.kernel_side.params import sm90_launch
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 MOST_SPLITS: Final = 128
-TURNS: Final = 2  # of CTAs that splits may have: those of short entries leave their places early
+TURNS: Final = 2  # of CTAs that splits may have
 BALANCED: Final = -1  # in the place of a number of splits
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes, of which so many parts are in flight,
 IN_FLIGHT: Final = 8

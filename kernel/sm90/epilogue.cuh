@@ -3,7 +3,6 @@
 
 #include "combine.cuh"
 #include "consumer.cuh"
-#include "partial.cuh"
 
 namespace fmha::sm90 {
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmha.harness.attention.decision import decide
+from fmha.harness.attention.entry import listed
 from fmha.harness.attention.plans import AttentionPlan
-from fmha.harness.attention.tensors import listed, read
+from fmha.harness.attention.tensors import read
 from fmha.harness.bench.runs.beside import host_time
 from fmha.harness.bench.runs.swept import DecodeShape, arguments_of, inputs_of
 from fmha.harness.bench.timing import box
@@ -59,7 +60,7 @@ class ForwardAlonePlan(AttentionPlan):
 def measured(shape: DecodeShape) -> dict[str, Any]:
     sets = inputs_of(shape)
     arguments = arguments_of(shape, sets[0])
-    tensors = [listed(x.q, x.k, x.v, x.lengths, None, None, None, None, None, None) for x in sets]
+    tensors = [listed(x.q, x.k, x.v, kv_lens=x.lengths) for x in sets]
     variant, call = decide(arguments, None, "auto", sets[0].q.device)
     plans = {
         "forward and merge": AttentionPlan(arguments, tensors[0], variant, call, "lse"),
