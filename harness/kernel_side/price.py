@@ -18,7 +18,8 @@ from fmha.harness.kernel_side.params import sm90_launch
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 MOST_SPLITS: Final = 128
-TURNS: Final = 2  # of CTAs that splits may have
+TURNS: Final = 4  # of CTAs that splits may have,
+TURNS_APART: Final = 2  # or where entries differ: behind so many, balanced ones end sooner
 BALANCED: Final = -1  # in the place of a number of splits
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes, of which so many parts are in flight,
 IN_FLIGHT: Final = 8
@@ -81,10 +82,11 @@ def _together(a: float, b: float) -> float:
 
 
 def most_splits(of: Decode, asked: int) -> int:
-    """Those whose CTAs take TURNS turns on the GPU at most; one where even planes are more."""
+    """Those whose CTAs take so many turns on the GPU at most; one where even planes are more."""
     launch = sm90_launch(of.head_dim, asked)
     tiles, ctas = -(-of.keys // launch.keys), -(-of.rows // launch.rows) * of.planes
-    return max(1, min(TURNS * MULTIPROCESSORS * launch.ctas_per_sm // ctas, tiles, MOST_SPLITS))
+    turns = TURNS if of.mean == 1.0 else TURNS_APART
+    return max(1, min(turns * MULTIPROCESSORS * launch.ctas_per_sm // ctas, tiles, MOST_SPLITS))
 
 
 def splits_to_try(of: Decode, asked: int) -> Iterator[int]:

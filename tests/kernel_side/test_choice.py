@@ -123,7 +123,7 @@ def test_splits_are_balanced_where_that_was_faster(repository: Path, monkeypatch
         if balance:
             gains.append(times["splits"] / chosen)
     assert len(ratios) == 480
-    assert len(gains) >= 30
+    assert len(gains) >= 25
     assert fmean(gains) >= 1.1
     assert fmean(ratios) <= 1.02
 
@@ -385,11 +385,11 @@ def test_splits_are_no_more_than_the_gpu_holds_nor_than_there_are_tiles(head_dim
 
 
 def test_the_shape_of_a_number_of_splits_has_places_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two turns of the head_dim's own shape are 44 splits, however cheap; narrow tiles have two CTAs an SM."""
+    """Four turns of the head_dim's own shape are 88 splits, however cheap; narrow tiles have two CTAs an SM."""
     monkeypatch.setattr(choice, "PACES", {**choice.PACES, (256, 0, choice.HEADS): Pace(0.0, 0.0, 0.0)})
     item = Configuration(256, 1, 6949, batch=6, heads=4)
-    taken = {splits: choice.cheapest(item, True, splits=splits)[0] for splits in (44, 45, 88)}
-    assert taken == {44: 0, 45: choice.SHORT_ROWS, 88: choice.SHORT_ROWS}
+    taken = {splits: choice.cheapest(item, True, splits=splits)[0] for splits in (88, 89, 109)}
+    assert taken == {88: 0, 89: choice.SHORT_ROWS, 109: choice.SHORT_ROWS}
 
 
 def test_where_what_is_split_is_short() -> None:

@@ -8,7 +8,7 @@
 
 namespace fmha::planner {
 
-constexpr i64 kPartKeys = 128, kMostSplits = 128, kTurns = 2, kBalanced = -1;
+constexpr i64 kPartKeys = 128, kMostSplits = 128, kTurns = 4, kTurnsApart = 2, kBalanced = -1;
 constexpr i64 kMostForAWarp = 16, kCombineCtas = 4;
 constexpr double kInFlight = 8, kManyInFlight = 32, kUnknown = 0, kSideBySide = 0.9;
 constexpr double kLikely[] = {0.15, 0.6};
@@ -64,7 +64,8 @@ inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pa
 
 inline i64 most_splits(const Decode& of, const Shape& shape) {
     const i64 tiles = divide_up(of.keys, shape.keys), ctas = divide_up(of.rows, shape.rows) * of.planes;
-    return std::max<i64>(1, std::min({kTurns * kMultiprocessors * shape.ctas_per_sm / ctas, tiles, kMostSplits}));
+    const i64 turns = of.mean == 1.0 ? kTurns : kTurnsApart;
+    return std::max<i64>(1, std::min({turns * kMultiprocessors * shape.ctas_per_sm / ctas, tiles, kMostSplits}));
 }
 
 // price.splits_to_try, each handed to `take`.
