@@ -29,7 +29,6 @@ from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side import variants
 from fmha.harness.kernel_side.choice import (
     ARCH,
-    MOST_IN_CLUSTER,
     ctas_per_sm,
     kinds_of,
 )
@@ -137,11 +136,7 @@ class CoverSpace:
         kernel = self.kernel(row)
         fields = {name: value for name, value in row.items() if name in DEFAULTS}
         fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
-        if (
-            kernel.arch == ARCH
-            and (row["topk"] or row["merge"] == "cluster")
-            and "whole" not in kinds_of(fields["rows"])
-        ):
+        if kernel.arch == ARCH and row["topk"] and "whole" not in kinds_of(fields["rows"]):
             fields["rows"] = 0
         if row["topk"]:
             sizes = {"many": 2 * row["topk"] + 1, "few": (row["topk"] + 2) // 3, "tile": 64, "none": 0}
@@ -181,7 +176,6 @@ RULES: Final[tuple[tuple[frozenset[str], Callable[[CoverSpace, Row], bool]], ...
         ("topk sparse_rows", lambda s, r: r["topk"] > 1 or r["sparse_rows"] == "many"),
         ("topk sparse_indices", lambda s, r: r["topk"] > 0 or r["sparse_indices"] == "valid"),
         ("topk sparse_lens", lambda s, r: r["topk"] > 0 or r["sparse_lens"] == "full"),
-        ("merge splits", lambda s, r: r["merge"] != "cluster" or 1 < r["splits"] <= MOST_IN_CLUSTER),
     )
 )
 
@@ -191,7 +185,7 @@ def sm100() -> CoverSpace:
 
 
 def sm90() -> CoverSpace:
-    return CoverSpace(SM90, {"kernel": tuple(SM90), "merge": ("auto", "cluster", "combine"), **FIELDS})
+    return CoverSpace(SM90, {"kernel": tuple(SM90), "merge": ("auto", "combine"), **FIELDS})
 
 
 def rows(space: CoverSpace) -> list[Row]:
@@ -237,8 +231,6 @@ def far_away(space: CoverSpace) -> Iterator[Row]:
         rows = {"heads": 2, "t": ENTRY // head_dim // 2 + 1}
         yield {**plain, **rows, "output": output}
         yield {**plain, **rows, "output": "fp32", "tiles": 2, "splits": 2, **dict.fromkeys(extra, "combine")}
-        for merge in extra:
-            yield {**plain, **rows, "output": output, "tiles": 2, "splits": 2, merge: "cluster"}
         yield {**plain, "t": 2, "topk": ENTRY // 2 + 1, "sparse_rows": "tile", "sparse_lens": "ragged"}
 
 
@@ -278,7 +270,7 @@ def like_attention(space: CoverSpace) -> Iterator[Row]:
     others = itertools.cycle(("recency", "twins", "channels"))
     for number, kernel in enumerate(space.kernels):
         odd, splits = number % 2, (7, 3)[number % 2] if number else SPLITS_OF_A_CTA
-        extra = {"merge": ("combine", "cluster")[odd]} if "merge" in space.fields else {}
+        extra = {"merge": ("combine", "auto")[odd]} if "merge" in space.fields else {}
         plain = {**PLAIN, **extra, "kernel": kernel, "kv": ("separate", "shared")[number // 4 % 2]}
         scales, asked, outputs, two = ("0.25", "0.02"), ("lse", "none"), ("fp32", "bf16"), number // 2 % 2
         yield {

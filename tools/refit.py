@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +26,7 @@ import numpy as np
 
 from fmha.harness.kernel_side import paces
 from fmha.harness.kernel_side.choice import SHORT_ROWS
-from fmha.harness.kernel_side.paces import PACES, RATES, Pace, Rates
+from fmha.harness.kernel_side.paces import HEADS, LENGTHS, ONE_HEAD, PACES, RATES, Pace, Rates
 from fmha.harness.kernel_side.params import sm90_launch
 from fmha.harness.kernel_side.price import (
     BALANCED,
@@ -38,13 +40,15 @@ from fmha.harness.kernel_side.price import (
     UNKNOWN,
     Decode,
     call_us,
+    most_splits,
 )  # fmt: skip
 
 WRITTEN: Final = Path(paces.__file__)
 NEAR: Final = 1.6  # of the fastest: what is slower than that has to be known for slow, and little more
 SOFT: Final = 0.01  # of a price: what choices of such differ by is no difference
+WEIGHT: Final = 5  # of what the choice loses, beside the errors of prices
 STEPS: Final = (1.4, 1.15, 1.05, 1.02)
-ATTEMPTS: Final = 24
+ATTEMPTS: Final = 16
 SHAKES: Final = (0.1, 0.3, 0.6)
 
 
@@ -64,30 +68,33 @@ class Swept:
     def best(self) -> float:
         return min(self.us.values())
 
+    @property
+    def knows(self) -> int:
+        """What its kernels know where splits are not balanced."""
+        return HEADS if self.by_head else ONE_HEAD
+
     @cached_property
     def tried(self) -> list[tuple[int, int]]:
         """Of the choices those that the harness would price, or others with as long a longest split."""
-        there = {asked for head_dim, asked, by_head in PACES if (head_dim, by_head) == (self.of.head_dim, self.by_head)}
+        there = {asked for head_dim, asked, knows in PACES if (head_dim, knows) == (self.of.head_dim, self.knows)}
         return [(rows, splits) for rows, splits in self.us if rows in there and self._fits(rows, splits)]
 
     def _fits(self, rows: int, splits: int) -> bool:
         if splits == 1:
             return not rows or (self.by_head and self.of.rows <= SHORT_ROWS)
-        launch = sm90_launch(self.of.head_dim, rows)
-        ctas = -(-self.of.rows // launch.rows) * self.of.planes
-        return splits == BALANCED or ctas * splits <= MULTIPROCESSORS * launch.ctas_per_sm
+        return splits == BALANCED or splits <= most_splits(self.of, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    paces: Mapping[tuple[int, bool], Pace]  # by FMHA_ROWS and whether K/V heads are known
+    paces: Mapping[tuple[int, int], Pace]  # by FMHA_ROWS and what a kernel knows
     rates: Rates
 
     def us(self, row: Swept, choice: tuple[int, int], known: bool = False) -> float:
         """As the harness prices it, or with the lengths that there were."""
         asked, splits = choice
         of = replace(row.of, mean=row.mean) if known else row.of
-        return call_us(of, asked, splits, self.paces[asked, row.by_head or splits == BALANCED], self.rates)
+        return call_us(of, asked, splits, self.paces[asked, LENGTHS if splits == BALANCED else row.knows], self.rates)
 
 
 def swept(records: Sequence[Path]) -> list[Swept]:
@@ -134,7 +141,7 @@ def _said(row: Mapping[str, Any]) -> str:
 def now(head_dim: int) -> Constants:
     """Those that are written."""
     return Constants(
-        {(rows, by_head): pace for (of, rows, by_head), pace in PACES.items() if of == head_dim}, RATES[head_dim]
+        {(rows, knows): pace for (of, rows, knows), pace in PACES.items() if of == head_dim}, RATES[head_dim]
     )
 
 
@@ -150,7 +157,7 @@ class Sheet:
     def __init__(self, rows: Sequence[Swept]) -> None:
         pairs = [(i, row, choice) for i, row in enumerate(rows) for choice in row.tried]
         launches = [sm90_launch(row.of.head_dim, asked) for _, row, (asked, _) in pairs]
-        of_pace = [(asked, row.by_head or splits == BALANCED) for _, row, (asked, splits) in pairs]
+        of_pace = [(asked, LENGTHS if splits == BALANCED else row.knows) for _, row, (asked, splits) in pairs]
         self.paces = sorted(set(of_pace))
         self.pace = np.array([self.paces.index(key) for key in of_pace])
         self.head_dim = rows[0].of.head_dim
@@ -188,8 +195,10 @@ class Sheet:
         ctas = np.where(balanced, np.minimum(self.slots, self.row_tiles * self.key_tiles), self.row_tiles * self.splits)
         of_tile = np.where(ctas <= MULTIPROCESSORS, tile, together)
         turns = np.where(mean < 1, np.maximum(1, ctas / self.slots * mean), -(-ctas // self.slots))
-        each = (around - (-self.key_tiles // self.splits) * of_tile) * turns
-        each = np.where(balanced, rates.balanced + around + even * together, each)
+        tiles = np.where(balanced, even, -(-self.key_tiles // np.maximum(self.splits, 1)))
+        each = (around + tiles * of_tile) * np.where(balanced, 1, turns)
+        turns_more = np.where(mean < 1, np.maximum(0, ctas / self.slots - 1), 0)
+        each = each + np.where(balanced, self.planes / self.slots * rates.further, turns_more * rates.empty)
         parts = np.where(balanced, self.slots / self.planes + 1, self.splits)
         used = np.minimum(1, ctas / MULTIPROCESSORS)
         read = rates.lead + mean * self.planes * self.keys * self.head_dim * 4 / (rates.memory * np.sqrt(used))
@@ -212,7 +221,7 @@ def error(sheet: Sheet, constants: Constants) -> float:
     weights = np.exp(-(priced / least - 1) / SOFT)
     lost = np.add.reduceat(weights * (sheet.us / sheet.best - 1), sheet.begins)
     lost /= np.add.reduceat(weights, sheet.begins)
-    return float(np.sqrt(of_prices) + 3 * np.mean(lost + 4 * lost * lost))
+    return float(np.sqrt(of_prices) + WEIGHT * np.mean(lost + 4 * lost * lost))
 
 
 def fitted(sheet: Sheet, start: Constants, say: Callable[[str], None]) -> Constants:
@@ -258,7 +267,7 @@ def _changes(of: Constants) -> list[Callable[[Constants, float], Constants]]:
     return found
 
 
-def _paced(key: tuple[int, bool], name: str, of: Constants, factor: float) -> Constants:
+def _paced(key: tuple[int, int], name: str, of: Constants, factor: float) -> Constants:
     pace = of.paces[key]
     return replace(of, paces={**of.paces, key: replace(pace, **{name: getattr(pace, name) * factor})})
 
@@ -267,46 +276,54 @@ def _rated(name: str, of: Constants, factor: float) -> Constants:
     return replace(of, rates=replace(of.rates, **{name: getattr(of.rates, name) * factor}))
 
 
-def tell(rows: Sequence[Swept], constants: Mapping[int, Constants], worst: int) -> str:
-    """How far the choice is from the fastest, before and now, by head_dim."""
-    lines = ["head_dim  shapes  priced: mean, most, over 5%   rule of the record: mean, most, over 5%   price's error"]
-    for head_dim, of in constants.items():
-        mine = [row for row in rows if row.of.head_dim == head_dim]
-        if not mine:
-            continue
-        priced = [loss(row, of) for row in mine]
-        ruled = [row.us[row.ruled] / row.best - 1 for row in mine if row.ruled in row.us]
-        off = [
-            abs(of.us(row, c, known=True) / row.us[c] - 1)
-            for row in mine
-            for c in row.tried
-            if row.us[c] < NEAR * row.best
-        ]
-        lines.append(f"{head_dim:8}  {len(mine):6}  {_losses(priced)}   {_losses(ruled)}   {fmean(off):.1%}")
-        for row in sorted(mine, key=lambda row: -loss(row, of))[:worst]:
-            cheapest = min(row.tried, key=lambda choice: of.us(row, choice))
-            fastest = min(row.us, key=lambda choice: row.us[choice])
+def tell(rows: Sequence[Swept], before: Mapping[int, Constants], after: Mapping[int, Constants], worst: int) -> str:
+    """How much longer than the fastest choice those take that the record's rule, the constants before and those after
+    choose, by head_dim and lengths; and how far prices are from times."""
+    columns = "   ".join(f"{name + ': mean, most, over 5%':28}" for name in ("rule of the record", "before", "after"))
+    lines = [f"head_dim  lengths  shapes   {columns}   price's error: before, after"]
+    for head_dim, of in after.items():
+        for kind, unknown in (("same", False), ("differ", True)):
+            mine = [row for row in rows if row.of.head_dim == head_dim and (row.of.mean == UNKNOWN) == unknown]
+            if not mine:
+                continue
+            ruled = [row.us[row.ruled] / row.best - 1 for row in mine if row.ruled in row.us]
+            losses = (ruled, [loss(row, before[head_dim]) for row in mine], [loss(row, of) for row in mine])
             lines.append(
-                f"    {row.name}: {cheapest} {row.us[cheapest]} us priced {of.us(row, cheapest):.1f}, fastest "
-                f"{fastest} {row.us[fastest]}; rule {row.ruled} "
-                f"{row.us.get(row.ruled, 0)}"
+                f"{head_dim:8}  {kind:7}  {len(mine):6}   {'   '.join(map(_losses, losses))}   "
+                f"{_off(mine, before[head_dim]):.1%} {_off(mine, of):.1%}"
             )
+            for row in sorted(mine, key=lambda row: -loss(row, of))[:worst]:
+                cheapest = min(row.tried, key=lambda choice: of.us(row, choice))
+                fastest = min(row.us, key=lambda choice: row.us[choice])
+                lines.append(
+                    f"    {row.name}: {cheapest} {row.us[cheapest]} us priced {of.us(row, cheapest):.1f}, fastest "
+                    f"{fastest} {row.us[fastest]}; rule {row.ruled} {row.us.get(row.ruled, 0)}; peer {row.peer}"
+                )
     return "\n".join(lines)
+
+
+def _off(rows: Sequence[Swept], of: Constants) -> float:
+    """The mean error of prices near the fastest choices, with the lengths that there were."""
+    return fmean(
+        abs(of.us(row, c, known=True) / row.us[c] - 1) for row in rows for c in row.tried if row.us[c] < NEAR * row.best
+    )
 
 
 def _losses(found: Sequence[float]) -> str:
     if not found:
-        return "                   none"
-    return f"{fmean(found):6.1%} {max(found):6.1%} {sum(x > 0.05 for x in found) / len(found):6.1%}"
+        return f"{'none':28}"
+    return f"{fmean(found):9.1%} {max(found):9.1%} {sum(x > 0.05 for x in found) / len(found):8.1%}"
 
 
 def written(constants: Mapping[int, Constants]) -> str:
     """paces.py with these."""
     head = WRITTEN.read_text(encoding="utf-8").split("\nPACES: Final")[0]
-    lines = ["PACES: Final[Mapping[tuple[int, int, bool], Pace]] = {"]
+    names = {ONE_HEAD: "ONE_HEAD", HEADS: "HEADS", LENGTHS: "LENGTHS"}
+    lines = ["PACES: Final[Mapping[tuple[int, int, int], Pace]] = {"]
     for head_dim, of in constants.items():
         lines += [
-            f"    ({head_dim}, {rows}, {by_head}): Pace({_values(pace)})," for (rows, by_head), pace in of.paces.items()
+            f"    ({head_dim}, {rows}, {names[knows]}): Pace({_values(pace)}),"
+            for (rows, knows), pace in of.paces.items()
         ]
     lines += ["}", "RATES: Final[Mapping[int, Rates]] = {"]
     lines += [f"    {head_dim}: Rates({_values(of.rates)})," for head_dim, of in constants.items()]
@@ -324,13 +341,19 @@ def main() -> None:
     parser.add_argument("--worst", type=int, default=3, metavar="N", help="shapes of each head_dim that are named")
     options = parser.parse_args()
     rows = swept(options.records)
-    constants = {head_dim: now(head_dim) for head_dim in RATES}
+    before = {head_dim: now(head_dim) for head_dim in RATES}
+    after = dict(before)
     if options.write:
-        for head_dim, start in constants.items():
-            print(f"head_dim {head_dim}", flush=True)
-            constants[head_dim] = fitted(Sheet([row for row in rows if row.of.head_dim == head_dim]), start, print)
-        WRITTEN.write_text(written(constants), encoding="utf-8")
-    print(tell(rows, constants, options.worst))
+        sheets = {head_dim: [row for row in rows if row.of.head_dim == head_dim] for head_dim in before}
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            found = {
+                head_dim: pool.submit(fitted, Sheet(mine), before[head_dim], partial(print, head_dim, flush=True))
+                for head_dim, mine in sheets.items()
+                if mine
+            }
+            after |= {head_dim: job.result() for head_dim, job in found.items()}
+        WRITTEN.write_text(written(after), encoding="utf-8")
+    print(tell(rows, before, after, options.worst))
 
 
 if __name__ == "__main__":

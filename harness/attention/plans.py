@@ -101,6 +101,8 @@ class AttentionPlan:
     """A call of `attention`, prepared: `call` has its sizes, options and splits, `variant` is the kernel, `statistics`
     says what it stores beside o."""
 
+    device: type[CudaDevice] = CudaDevice  # which prepares its launches
+
     def __init__(
         self, arguments: CheckedArguments, tensors: Tensors, variant: Variant, call: Call, statistics: Statistics
     ) -> None:
@@ -196,7 +198,7 @@ class AttentionPlan:
 
     def _prepare(self, arguments: CheckedArguments) -> Prepared:
         with torch.cuda.device(self._where):
-            device = CudaDevice(wait=False, index=self._where.index)
+            device = self.device(wait=False, index=self._where.index)
             module = device.load(artifact(self.variant, device.artifact))
             addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
 

@@ -31,7 +31,7 @@ from fmha.harness.kernel_side.cost import (
     merge_of,
     rows_of,
 )
-from fmha.harness.kernel_side.paces import PACES, RATES
+from fmha.harness.kernel_side.paces import HEADS, LENGTHS, ONE_HEAD, PACES, RATES
 from fmha.harness.kernel_side.params import COMBINE_ROWS, SM90_KINDS, sm90_launch, sm100_ctas_per_sm
 from fmha.harness.kernel_side.price import (
     BALANCED,
@@ -42,13 +42,11 @@ from fmha.harness.kernel_side.price import (
     UNKNOWN,
     Decode,
     call_us,
+    most_splits,
     splits_to_try,
 )
 
-ARCH: Final = (
-    "sm_90a"  # of what follows; sm_100a has no clusters, and what it does is priced: fmha.harness.kernel_side.cost
-)
-MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
+ARCH: Final = "sm_90a"  # of what follows; what sm_100a does is priced: fmha.harness.kernel_side.cost
 SHORT_ROWS: Final = 64
 BALANCED_ROWS: Final = (0, SHORT_ROWS)  # of the shapes that have balanced splits, as rows_of_cta calls them
 MOST_SHORT: Final = 1024  # rows of a plane: prices were fitted to no more
@@ -133,9 +131,9 @@ def kinds_of(rows: int) -> tuple[str, ...]:
     return ("dense",) if rows else SM90_KINDS
 
 
-def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
+def kind_of(sizes: Sizes, splits: int, windowed: bool) -> str:
     """The kernel that knows enough, and little more: it has less code to fetch."""
-    if sizes.topk or in_cluster:
+    if sizes.topk:
         return "whole"
     return "dense" if windowed or splits == 1 else "plain"
 
@@ -145,20 +143,23 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
     what is priced least. With `splits` of so many. `mean` are the planes' keys, as a part of the most; `by_head` says
     whether a kernel must know K/V heads, and `balance` whether splits may be balanced."""
     of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean)
+    knows = HEADS if by_head else ONE_HEAD
+    there = [asked for asked in (0, SHORT_ROWS) if (of.head_dim, asked, knows) in PACES]
+    there = [asked for asked in there if not asked or of.rows <= MOST_SHORT]
+    if splits > 1:  # of shapes of which the GPU has places for so many CTAs, if there are any
+        there = [asked for asked in there if splits <= most_splits(of, asked)] or there
     tried: list[tuple[int, int]] = []
-    for asked in (0, SHORT_ROWS):
-        if (sizes.head_dim, asked, by_head) not in PACES or (asked and of.rows > MOST_SHORT):
-            continue
-        counts = (splits,) if splits else splits_to_try(of, asked)
+    for asked in there:
         # Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
         alone = not asked or (by_head and of.rows <= SHORT_ROWS)
+        counts = (splits,) if splits else splits_to_try(of, asked)
         tried += [(asked, count) for count in counts if count > 1 or alone]
         if not splits and balance and may_balance(sizes, asked):
             tried.append((asked, BALANCED))
 
     def us(choice: tuple[int, int]) -> float:
         asked, count = choice
-        pace = PACES[of.head_dim, asked, by_head or count == BALANCED]  # what balances splits knows K/V heads
+        pace = PACES[of.head_dim, asked, LENGTHS if count == BALANCED else knows]
         return call_us(of, asked, count, pace, RATES[of.head_dim])
 
     return min(tried, key=us)

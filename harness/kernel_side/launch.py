@@ -46,7 +46,6 @@ class Call:
     normalise: bool = False
     output_bf16: bool = False
     splits: int = 1
-    in_cluster: bool = False  # the CTAs of a row tile are a cluster, which merges their splits
     balance: Balance | None = None  # splits are balanced: not `splits` of each plane
     kv_heads: int = 1
     # Elements from one batch entry, row and head of a tensor to the next; None where it is contiguous.
@@ -93,7 +92,7 @@ class Call:
     @property
     def combines(self) -> bool:
         """Whether the combine kernel merges the splits."""
-        return self.balance is not None or (self.splits > 1 and not self.in_cluster)
+        return self.balance is not None or self.splits > 1
 
     @property
     def parts(self) -> int:
@@ -114,7 +113,7 @@ class Call:
 def launch_attention(
     device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
 ) -> LaunchReport:
-    """Runs `variant`, and its combine kernel when the call has splits that no cluster merges.
+    """Runs `variant`, and its combine kernel when the call has splits.
 
     `addresses` are device addresses by FmhaParams' names, the tensors q, k, v, sparse_k and sparse_v among them; what
     is left out, or 0, is null. Without `drawn` each row tile has a CTA of its own. The report is that of both kernels.
@@ -153,9 +152,8 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
-    cluster = (shape.ctas, call.splits if call.in_cluster else 1, 1)
     overlaps = overlaps_grid_before(variant.arch, planes, call.splits, call.shared_kv)
-    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
+    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, (shape.ctas, 1, 1), overlaps)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report

@@ -48,7 +48,7 @@ UNLIMITED: Final = _CONSTANTS["Unlimited"]  # window_left, window_right
 
 def partial_f16(head_dim: int, output_bf16: bool) -> bool:
     """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
-    each. At 64 they are too few for it to pay. What a cluster leaves of splits that it merged is fp32."""
+    each. At 64 they are too few for it to pay."""
     return output_bf16 and head_dim > 64
 
 
@@ -220,12 +220,10 @@ class Sm90Launch:
         return self.heads_registers if kind == "whole" else self.registers
 
     def shared_bytes(self, head_dim: int, kind: str) -> int:
-        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, statistics of the splits that a
-        cluster merges, and the rest."""
+        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, and the rest."""
         exchange = 256 * self.keys + 64 * 16 if self.column_groups == 2 else 0
         ring = self.slots_of(kind) * self.boxes_per_unit * self.keys * 128
-        statistics = self.rows * 64 if kind == "whole" else 0
-        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + statistics + 512
+        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + 512
 
 
 _SHAPE: Final = re.compile(r"^    SHAPE\((\d+), (\d+), (.*?)\)", re.MULTILINE)

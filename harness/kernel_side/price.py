@@ -18,6 +18,8 @@ from fmha.harness.kernel_side.params import sm90_launch
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 MOST_SPLITS: Final = 128
+TURNS: Final = 4  # of CTAs that splits may have,
+TURNS_APART: Final = 2  # or where entries differ: behind so many, balanced ones end sooner
 BALANCED: Final = -1  # in the place of a number of splits
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes, of which so many parts are in flight,
 IN_FLIGHT: Final = 8
@@ -39,7 +41,8 @@ class Decode:
 
 
 def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> float:
-    """The call's time as in a replay of a graph; `splits` BALANCED where the tiles of all planes are divided evenly."""
+    """The call's time as in a replay of a graph; `splits` BALANCED where the tiles of all planes are divided evenly.
+    `pace` is that of the kernel which does so."""
     if of.mean == UNKNOWN:
         few, many = (call_us(replace(of, mean=mean), asked, splits, pace, rates) for mean in LIKELY)
         return math.sqrt(few * many)
@@ -48,17 +51,18 @@ def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> fl
     slots = MULTIPROCESSORS * launch.ctas_per_sm
     if splits == BALANCED:
         tiles = max(mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
-        ctas = min(slots, row_tiles * key_tiles)
-        each = rates.balanced + pace.around + tiles * (pace.together if launch.ctas_per_sm > 1 else pace.tile)
+        ctas, turns = min(slots, row_tiles * key_tiles), 1.0
+        more = of.planes / slots * rates.further
         parts = slots / of.planes + 1.0
     else:
-        tiles = -(-key_tiles // splits)
+        tiles = float(-(-key_tiles // splits))
         ctas = row_tiles * splits
-        alone = ctas <= MULTIPROCESSORS or launch.ctas_per_sm == 1
-        each = pace.around + tiles * (pace.tile if alone else pace.together)
-        # CTAs of a further turn begin as others end, those of short planes sooner.
-        each *= max(1.0, ctas / slots * mean) if mean < 1.0 else float(-(-ctas // slots))
+        # CTAs of a further turn begin as others end, those of short planes sooner; some have no keys.
+        turns = max(1.0, ctas / slots * mean) if mean < 1.0 else float(-(-ctas // slots))
+        more = max(0.0, ctas / slots - 1.0) * rates.empty if mean < 1.0 else 0.0
         parts = float(splits)
+    alone = ctas <= MULTIPROCESSORS or launch.ctas_per_sm == 1
+    each = (pace.around + tiles * (pace.tile if alone else pace.together)) * turns + more
     used = min(1.0, ctas / MULTIPROCESSORS)
     read = rates.lead + mean * of.planes * of.keys * of.head_dim * 4 / (rates.memory * math.sqrt(used))
     time = _together(each, read)
@@ -66,9 +70,9 @@ def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> fl
         return rates.launch + time
     rows = of.planes * of.rows
     many = splits > MOST_FOR_A_WARP and rows <= COMBINE_CTAS * MULTIPROCESSORS
-    turns = -(-parts // (MANY_IN_FLIGHT if many else IN_FLIGHT))
+    of_parts = -(-parts // (MANY_IN_FLIGHT if many else IN_FLIGHT))
     moved = parts * rows * of.head_dim * rates.part_bytes / rates.cache
-    return rates.launch + time + rates.merge + turns * rates.merge_turn + moved
+    return rates.launch + time + rates.merge + of_parts * rates.merge_turn + moved
 
 
 def _together(a: float, b: float) -> float:
@@ -77,11 +81,17 @@ def _together(a: float, b: float) -> float:
     return math.sqrt(math.sqrt(a * a + b * b))
 
 
-def splits_to_try(of: Decode, asked: int) -> Iterator[int]:
-    """Of numbers that leave the longest split as long the least, as far as the GPU holds all CTAs at once."""
+def most_splits(of: Decode, asked: int) -> int:
+    """Those whose CTAs take so many turns on the GPU at most; one where even planes are more."""
     launch = sm90_launch(of.head_dim, asked)
     tiles, ctas = -(-of.keys // launch.keys), -(-of.rows // launch.rows) * of.planes
-    room = min(MULTIPROCESSORS * launch.ctas_per_sm // ctas, tiles, MOST_SPLITS)
+    turns = TURNS if of.mean == 1.0 else TURNS_APART
+    return max(1, min(turns * MULTIPROCESSORS * launch.ctas_per_sm // ctas, tiles, MOST_SPLITS))
+
+
+def splits_to_try(of: Decode, asked: int) -> Iterator[int]:
+    """Of numbers that leave the longest split as long the least, most_splits at most."""
+    tiles, room = -(-of.keys // sm90_launch(of.head_dim, asked).keys), most_splits(of, asked)
     yield 1
     splits = 2
     while splits <= room:

@@ -160,7 +160,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
     if configuration.merge == "balanced":
         return _balancing(configuration, fitting, by_rule)
     splits = configuration.splits
-    if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
+    if configuration.merge == "cluster":
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
     windowed = configuration.mask != "none"
     narrow = by_head and configuration.packed not in ("q", "both")
@@ -180,12 +180,11 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a", by_rule: in
     chosen = next((item for item in right if rows_define(item) == rows), right[0])
     if arch != choice.ARCH:
         return chosen
-    in_cluster = merges_in_cluster(configuration, arch)
-    kind = choice.kind_of(configuration, splits, windowed, in_cluster)
+    kind = choice.kind_of(configuration, splits, windowed)
     alike = {kind_of(item): item for item in right if rows_define(item) == rows_define(chosen)}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
     of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
-    return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"
+    return enough[0] if enough else f"no kernel {of} knows lists on {arch} yet"
 
 
 def _by_length(configuration: Configuration) -> bool:
@@ -291,8 +290,3 @@ def walks(variant: Variant) -> bool:
     """Whether a CTA may have several row tiles."""
     dense = variant.arch == choice.ARCH and kind_of(variant) == "dense"
     return dense and variant.head_dim is not None and variant.head_dim < 512
-
-
-def merges_in_cluster(configuration: Configuration, arch: str) -> bool:
-    """Whether the variant for `configuration` is launched so that a cluster merges the splits."""
-    return arch == choice.ARCH and configuration.merge == "cluster"

@@ -30,11 +30,9 @@ struct Alternation {
     Tile own{};      // the next tile of S,
     bool has_own;    // if there is one; and
     bool has_other;  // whether P of the tile before it, or of the last one, is due from the other
-    bool other_sparse = false;
     typename Rows<T>::Entries valid{};
     Cursor<T> keys, values;  // one and the same where K and V come apart
-    Cursor<T> products[2];   // V of which the last products were issued, the other's and one's own tile,
-    bool sparse[2] = {};     // and whether they were gathered
+    Cursor<T> products[2];   // V of which the last products were issued, the other's and one's own tile
     uint32_t received = 0;   // the parity of the next phase of what the other hands over,
     uint32_t taken = 1;      // and of what it has taken
 
@@ -54,9 +52,7 @@ struct Alternation {
 
     __device__ __forceinline__ bool next_of_other() {
         Tile tile;
-        const bool more = stream.next(tile);
-        other_sparse = more && tile.sparse();
-        return more;
+        return stream.next(tile);
     }
 
     __device__ __forceinline__ void publish(const Packed& packed) {
@@ -121,10 +117,9 @@ struct Alternation {
 
     // O += P V of the other's tile (0) or one's own (1). With K = V the tile has landed: S of it was read, here or by
     // the other, whose P says so.
-    __device__ __forceinline__ void issue_values(int whose, const Packed& packed, bool gathered) {
+    __device__ __forceinline__ void issue_values(int whose, const Packed& packed) {
         values = one_load ? values : keys;
         products[whose] = values;
-        sparse[whose] = gathered;
         c.issue_output(values, packed, one_load);
         keys = one_load ? keys : values;
     }
@@ -135,11 +130,11 @@ struct Alternation {
     __device__ __forceinline__ void finish_products() {
         if constexpr (First != Last) {
             ptx::wgmma_wait<1>();
-            c.template release<T::kGroupUnits>(products[First], sparse[First]);
+            c.template release<T::kGroupUnits>(products[First]);
         }
         ptx::wgmma_wait<0>();
         c.pin_output();
-        c.template release<T::kGroupUnits>(products[Last], sparse[Last]);
+        c.template release<T::kGroupUnits>(products[Last]);
     }
 
     // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was
@@ -157,7 +152,7 @@ struct Alternation {
             if (!one_load) {
                 if (i > 0) {
                     ptx::wgmma_wait<1>();
-                    c.template release<1>(key, own.sparse());
+                    c.template release<1>(key);
                 }
                 key = keys;
                 keys.advance();
@@ -168,7 +163,7 @@ struct Alternation {
         if (one_load) {
             keys.advance(2);
         } else {
-            c.template release<1>(key, own.sparse());
+            c.template release<1>(key);
         }
     }
 
@@ -194,9 +189,9 @@ struct Alternation {
             c.rescale(factor, shrinks);
         }
         if constexpr (Follows) {
-            issue_values(0, c.p, other_sparse);
+            issue_values(0, c.p);
         }
-        issue_values(1, packed, own.sparse());
+        issue_values(1, packed);
         has_other = next_of_other();
         has_own = has_other && stream.next(own);
         finish_products<Follows ? 0 : 1, 1>();
@@ -225,7 +220,7 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
         float factor[2] = {1.0f, 1.0f};
         uint32_t none[T::kKeys / 16][4] = {};
         turns.meet(turns.receive(), factor, none);
-        turns.issue_values(0, c.p, turns.other_sparse);
+        turns.issue_values(0, c.p);
         turns.template finish_products<0, 0>();
     }
 }

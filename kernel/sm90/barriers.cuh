@@ -24,7 +24,7 @@ enum class Barrier {
 
 enum class Arrivals {
     kOne,        // a thread's, and where a copy lands its bytes
-    kReaders,    // each consumer warp's that reads a ring, of every CTA that shares the loads
+    kReaders,    // each consumer warp's that reads a ring
     kWarpgroup,  // each thread's of a warpgroup
 };
 

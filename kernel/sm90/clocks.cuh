@@ -18,7 +18,6 @@ enum Stamp : int32_t {
     kFirstSoftmax,
     kLastProduct,
     kStored,
-    kMerged,
 };
 
 #ifdef FMHA_SM90_CLOCKS
@@ -54,7 +53,7 @@ __device__ __forceinline__ void stamp(bool mine) {
             clock_words()[kNanoseconds] = nanoseconds();
             clock_words()[kNanoseconds + 2] = sm;
         }
-        if constexpr (At == kMerged) {
+        if constexpr (At == kStored) {
             clock_words()[kNanoseconds + 1] = nanoseconds();
         }
     }

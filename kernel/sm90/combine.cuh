@@ -8,14 +8,27 @@
 
 #include "clocks.cuh"
 #include "common/combine.cuh"
+#include "common/partial.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/row_output.cuh"
+#include "common/work.cuh"
 #include "fmha_launch.h"
 #include "fmha_params.h"
-#include "partial.cuh"
+#include "launch.h"
 #include "ptx/control.cuh"
 
 namespace fmha::sm90 {
+
+// Partial results in f16: each row of each column group over a power of two of its own. Behind the elements of all
+// splits of all planes their scales, [rows, kPartialScales].
+template <int HeadDim>
+constexpr int kPartialScales = fmha_sm90_launch(HeadDim).column_groups;
+
+template <int HeadDim>
+__device__ __forceinline__ float* partial_scales(const FmhaParams& params) {
+    const int64_t planes = params.parts > 0 ? int64_t(params.parts) : int64_t(params.splits) * params.batch;
+    return params.partial_o + planes * params.t * params.heads * (HeadDim / 2);
+}
 
 // Elements `index` to `index` + 3 of o; `index` is a multiple of 4.
 __device__ __forceinline__ void store_vector(const FmhaParams& params, int64_t index, float4 v, bool live = true) {
@@ -26,13 +39,6 @@ __device__ __forceinline__ void store_vector(const FmhaParams& params, int64_t i
     if (live && !bf16) {
         static_cast<float4*>(params.o)[index / 4] = v;
     }
-}
-
-__device__ __forceinline__ void add_weighted(float4& sum, float4 part, float weight) {
-    sum.x = fmaf(part.x, weight, sum.x);
-    sum.y = fmaf(part.y, weight, sum.y);
-    sum.z = fmaf(part.z, weight, sum.z);
-    sum.w = fmaf(part.w, weight, sum.w);
 }
 
 __device__ __forceinline__ float4 scaled(float4 v, float factor) {
@@ -66,14 +72,6 @@ struct CombineLanes {
     static_assert(kManyInFlight > 0);
 };
 
-// A lane's elements of a row over all splits.
-template <class Lanes>
-struct Merged {
-    float maximum = -kInfinity;
-    float sum = 0.0f;
-    float o[Lanes::kVectors][Lanes::kElements] = {};
-};
-
 // Adds a vector that lies at `address`.
 template <class Lanes>
 __device__ __forceinline__ void add_part(float (&o)[Lanes::kElements], uint32_t address, float weight) {
@@ -96,6 +94,63 @@ __device__ __forceinline__ void add_part(float (&o)[Lanes::kElements], uint32_t 
     }
 }
 
+// What a lane has of one split: its statistics, and the scales of its elements. It weighs nothing unless it is `there`.
+template <class Lanes>
+struct SplitOfLane {
+    float maximum, sum;
+    float scales[Lanes::kScales];
+
+    __device__ __forceinline__ SplitOfLane(const FmhaParams& params, int64_t row, bool there)
+        : maximum(there ? params.partial_max[row] : -kInfinity), sum(there ? params.partial_sum[row] : 0.0f) {
+#pragma unroll
+        for (int i = 0; i < Lanes::kScales; ++i) {
+            scales[i] = 1.0f;
+            if (Lanes::kF16 && there) {
+                scales[i] = partial_scales<Lanes::kHeadDim>(params)[row * Lanes::kScales + i];
+            }
+        }
+    }
+};
+
+// A lane's elements of a row over all splits.
+template <class Lanes>
+struct Merged {
+    float maximum = -kInfinity;
+    float sum = 0.0f;
+    float o[Lanes::kVectors][Lanes::kElements] = {};
+
+    // Relative to the maximum of these splits as well, of which each lane has one; the weight of that one.
+    __device__ __forceinline__ float raise(float split_max) {
+        const float highest = fmaxf(maximum, ptx::warp_max(split_max));
+        const float shrink = split_weight(maximum, highest);
+        maximum = highest;
+        sum *= shrink;
+#pragma unroll
+        for (int v = 0; v < Lanes::kVectors; ++v) {
+#pragma unroll
+            for (int i = 0; i < Lanes::kElements; ++i) {
+                o[v][i] *= shrink;
+            }
+        }
+        return split_weight(split_max, highest);
+    }
+
+    // The part of the split of lane `from`, whose vectors lie at `at(vector)`, unless this lane has none of it.
+    template <class At>
+    __device__ __forceinline__ void add(const SplitOfLane<Lanes>& split, float weight, int from, bool used, At at) {
+        const float own_weight = __shfl_sync(0xffffffffu, weight, from);
+        sum = fmaf(__shfl_sync(0xffffffffu, split.sum, from), own_weight, sum);
+#pragma unroll
+        for (int v = 0; v < Lanes::kVectors; ++v) {
+            const float scale = split.scales[v * Lanes::kScales / Lanes::kVectors];
+            const float counts = Lanes::kF16 ? own_weight * __shfl_sync(0xffffffffu, scale, from) : own_weight;
+            if (used) {
+                add_part<Lanes>(o[v], at(v), counts);
+            }
+        }
+    }
+};
+
 // `Lanes::kInFlight` parts at a time go through shared memory, which takes no registers: loads to registers ptxas
 // sinks to where they are used, and so waits for each. The code is the same for every number of splits up to those in
 // flight; unless `live` it loads nothing and merges zeros.
@@ -109,18 +164,7 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
     };
 #pragma unroll 1
     for (int chunk = 0; chunk < splits; chunk += 32) {  // a lane has one split's statistics
-        const bool there = live && chunk + lane < splits;
-        const int64_t own = (chunk + lane) * rows + row;
-        const float split_max = there ? params.partial_max[own] : -kInfinity;
-        const float split_sum = there ? params.partial_sum[own] : 0.0f;
-        float scales[Lanes::kScales];
-#pragma unroll
-        for (int i = 0; i < Lanes::kScales; ++i) {
-            scales[i] = 1.0f;
-            if (Lanes::kF16 && there) {
-                scales[i] = partial_scales<Lanes::kHeadDim>(params)[own * Lanes::kScales + i];
-            }
-        }
+        const SplitOfLane<Lanes> split(params, (chunk + lane) * rows + row, live && chunk + lane < splits);
         const int64_t first = (chunk * rows + row) * Lanes::kHeadDim + lane * Lanes::kElements;
         const char* part = reinterpret_cast<const char*>(params.partial_o) + first * Lanes::kElementBytes;
         float weight = 0.0f;
@@ -137,31 +181,12 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
             }
             ptx::copy_async_commit();
             if (batch == 0) {
-                const float maximum = fmaxf(merged.maximum, ptx::warp_max(split_max));
-                const float shrink = split_weight(merged.maximum, maximum);
-                weight = split_weight(split_max, maximum);
-                merged.maximum = maximum;
-                merged.sum *= shrink;
-#pragma unroll
-                for (int v = 0; v < Lanes::kVectors; ++v) {
-#pragma unroll
-                    for (int i = 0; i < Lanes::kElements; ++i) {
-                        merged.o[v][i] *= shrink;
-                    }
-                }
+                weight = merged.raise(split.maximum);
             }
             ptx::copy_async_wait();
 #pragma unroll
             for (int i = 0; i < Lanes::kInFlight; ++i) {
-                const float own_weight = __shfl_sync(0xffffffffu, weight, batch + i);
-                merged.sum = fmaf(__shfl_sync(0xffffffffu, split_sum, batch + i), own_weight, merged.sum);
-#pragma unroll
-                for (int v = 0; v < Lanes::kVectors; ++v) {
-                    const float scale = scales[v * Lanes::kScales / Lanes::kVectors];
-                    const float counts =
-                        Lanes::kF16 ? own_weight * __shfl_sync(0xffffffffu, scale, batch + i) : own_weight;
-                    add_part<Lanes>(merged.o[v], at(i, v), counts);
-                }
+                merged.add(split, weight, batch + i, true, [&](int v) { return at(i, v); });
             }
         }
     }
@@ -226,13 +251,11 @@ struct PlaneParts {
     }
 };
 
-template <class Lanes, bool Balanced>
-__device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
-    static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
-    const int lane = threadIdx.x % 32;
+// Merges row `own` of the grid's plane by `merge(parts, live)`, and stores it. The first turn is for nothing: a launch
+// finds its instruction cache cold, and so fetches the code while the forward kernel runs.
+template <class Lanes, bool Balanced, class Merge>
+__device__ __forceinline__ void in_two_turns(const FmhaParams& params, int own, bool stores, Merge merge) {
     PlaneParts<Balanced> parts(params);
-    // The first turn is for nothing: a launch finds its instruction cache cold, and so fetches the code while the
-    // forward kernel runs.
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
         if (turn == 1) {
@@ -242,10 +265,18 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, u
                 return;
             }
         }
-        const auto merged = merge_row<Lanes>(params, parts.before + own, parts.step, parts.count, turn == 1, buffer);
-        const bool live = turn == 1 && lane < Lanes::kUsed;
-        store_merged<Lanes>(params, own, parts.plane, merged, live);
+        const Merged<Lanes> merged = merge(parts, turn == 1);
+        store_merged<Lanes>(params, own, parts.plane, merged, turn == 1 && stores);
     }
+}
+
+template <class Lanes, bool Balanced>
+__device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
+    static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
+    in_two_turns<Lanes, Balanced>(
+        params, own, threadIdx.x % 32 < Lanes::kUsed, [&](const PlaneParts<Balanced>& parts, bool live) {
+            return merge_row<Lanes>(params, parts.before + own, parts.step, parts.count, live, buffer);
+        });
 }
 
 template <int HeadDim, bool Balanced>

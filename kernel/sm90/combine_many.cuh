@@ -22,19 +22,7 @@ __device__ __forceinline__ Merged<Lanes> merge_share(const FmhaParams& params, i
 #pragma unroll 1
     for (int chunk = begin; chunk < end; chunk += Lanes::kManyInFlight) {
         const int count = min(Lanes::kManyInFlight, end - chunk);
-        // A lane has one split's statistics.
-        const bool there = live && lane < count;
-        const int64_t own = (chunk + lane) * rows + row;
-        const float split_max = there ? params.partial_max[own] : -kInfinity;
-        const float split_sum = there ? params.partial_sum[own] : 0.0f;
-        float scales[Lanes::kScales];
-#pragma unroll
-        for (int i = 0; i < Lanes::kScales; ++i) {
-            scales[i] = 1.0f;
-            if (Lanes::kF16 && there) {
-                scales[i] = partial_scales<Lanes::kHeadDim>(params)[own * Lanes::kScales + i];
-            }
-        }
+        const SplitOfLane<Lanes> split(params, (chunk + lane) * rows + row, live && lane < count);
         const int64_t first = (chunk * rows + row) * Lanes::kHeadDim + lane * Lanes::kElements;
         const char* part = reinterpret_cast<const char*>(params.partial_o) + first * Lanes::kElementBytes;
 #pragma unroll 1
@@ -52,34 +40,13 @@ __device__ __forceinline__ Merged<Lanes> merge_share(const FmhaParams& params, i
             }
         }
         ptx::copy_async_commit();
-        const float maximum = fmaxf(merged.maximum, ptx::warp_max(split_max));
-        const float shrink = split_weight(merged.maximum, maximum);
-        const float weight = split_weight(split_max, maximum);
-        merged.maximum = maximum;
-        merged.sum *= shrink;
-#pragma unroll
-        for (int v = 0; v < Lanes::kVectors; ++v) {
-#pragma unroll
-            for (int i = 0; i < Lanes::kElements; ++i) {
-                merged.o[v][i] *= shrink;
-            }
-        }
+        const float weight = merged.raise(split.maximum);
         ptx::copy_async_wait();
 #pragma unroll 1
         for (int group = 0; group < count; group += Lanes::kGroup) {
 #pragma unroll
             for (int i = 0; i < Lanes::kGroup; ++i) {
-                const float own_weight = __shfl_sync(0xffffffffu, weight, group + i);
-                merged.sum = fmaf(__shfl_sync(0xffffffffu, split_sum, group + i), own_weight, merged.sum);
-#pragma unroll
-                for (int v = 0; v < Lanes::kVectors; ++v) {
-                    const float scale = scales[v * Lanes::kScales / Lanes::kVectors];
-                    const float counts =
-                        Lanes::kF16 ? own_weight * __shfl_sync(0xffffffffu, scale, group + i) : own_weight;
-                    if (used) {
-                        add_part<Lanes>(merged.o[v], at(group + i, v), counts);
-                    }
-                }
+                merged.add(split, weight, group + i, used, [&](int v) { return at(group + i, v); });
             }
         }
     }
@@ -133,24 +100,14 @@ __device__ __forceinline__ void meet(Merged<Lanes>& merged, uint32_t buffer) {
 template <class Lanes, bool Balanced>
 __device__ __forceinline__ void combine_many_of_row(const FmhaParams& params, uint32_t buffer) {
     const int own = blockIdx.x;
-    PlaneParts<Balanced> parts(params);
-    // The first turn is for nothing, as in combine_row.
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-        if (turn == 1) {
-            ptx::wait_for_primary();
-            stamp_combine<1>();
-            if (!parts.find(params) || !has_row(params, own, parts.plane)) {
-                return;
-            }
-        }
-        const Share share(parts.count, threadIdx.x / 32, kFmhaCombineRows);
-        const int end = turn == 1 ? share.end : min(share.begin + 1, share.end);
-        auto merged = merge_share<Lanes>(params, parts.before + own, parts.step, share.begin, end, turn == 1, buffer);
-        meet<Lanes>(merged, buffer);
-        const bool live = turn == 1 && threadIdx.x < Lanes::kUsed;
-        store_merged<Lanes>(params, own, parts.plane, merged, live);
-    }
+    in_two_turns<Lanes, Balanced>(
+        params, own, threadIdx.x < Lanes::kUsed, [&](const PlaneParts<Balanced>& parts, bool live) {
+            const Share share(parts.count, threadIdx.x / 32, kFmhaCombineRows);
+            const int end = live ? share.end : min(share.begin + 1, share.end);
+            auto merged = merge_share<Lanes>(params, parts.before + own, parts.step, share.begin, end, live, buffer);
+            meet<Lanes>(merged, buffer);
+            return merged;
+        });
 }
 
 template <int HeadDim, bool Balanced>

@@ -3,9 +3,7 @@
 
 #include "alternate.cuh"
 #include "clocks.cuh"
-#include "common/ptx/cluster.cuh"
 #include "epilogue.cuh"
-#include "rounds.cuh"
 #include "walking.cuh"
 
 namespace fmha::sm90 {
@@ -16,20 +14,12 @@ __device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T
     stamp<kLastProduct>(threadIdx.x == 0);
     float correction[2];
     finish_sums(consumer, correction);
-    if (place.height > 1) {
-        publish_part(consumer, correction);
-        __syncwarp();
-        ptx::cluster_sync();
-        merge_parts<T>(consumer.params, consumer.shared, place);
+    if (target.partial) {
+        store_part(consumer, correction, target);
     } else {
-        if (target.partial) {
-            store_part(consumer, correction, target);
-        } else {
-            store_result(consumer, correction, target);
-        }
-        stamp<kStored>(threadIdx.x == 0);
+        store_result(consumer, correction, target);
     }
-    stamp<kMerged>(threadIdx.x == 0);
+    stamp<kStored>(threadIdx.x == 0);
     __syncwarp();
 }
 
@@ -77,7 +67,7 @@ __device__ __forceinline__ void consume_one(Consumer<T>& consumer, Place<T>& pla
     if constexpr (T::kPolicy.loop == Loop::kAlternating) {
         run_alternating(consumer);
     } else if constexpr (T::kPolicy.loop == Loop::kOverlapped) {
-        Tiles<T> tiles(place, consumer.params);
+        KeyTiles<T> tiles(place, consumer.params);
         run_overlapped(consumer, tiles, cursor);
     } else {
         run_in_turn(consumer, cursor);
@@ -87,26 +77,20 @@ __device__ __forceinline__ void consume_one(Consumer<T>& consumer, Place<T>& pla
 
 // Of the CTA or, where CTAs walk, its first row tile, as the producer tells.
 template <class T>
-__device__ __forceinline__ Place<T> first_place(const FmhaParams& params, const SharedMap<T>& shared, int width,
-                                                int height) {
+__device__ __forceinline__ Place<T> first_place(const FmhaParams& params, const SharedMap<T>& shared) {
     if constexpr (T::kWalks) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
         ptx::mbarrier_wait(shared.told(), 0);
         return {params, shared, 0};
     } else {
-        return {params, Walk<T>(params), width, height};
+        return {params, Walk<T>(params)};
     }
 }
 
 template <class T>
-__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, int width, int height,
-                                        int group) {
-    const bool alone = width * height == 1;
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, int group) {
     ptx::wait_for_primary();
-    if (!alone) {
-        ptx::cluster_arrive();
-    }
-    Place<T> place = first_place(params, shared, width, height);
+    Place<T> place = first_place(params, shared);
     if (T::kWalks && place.batch < 0) {
         return;
     }
@@ -119,9 +103,6 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     Consumer<T> consumer(params, shared, place, group);
     if constexpr (!T::kWalks) {
         ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
-    }
-    if (!alone) {
-        ptx::cluster_wait();
     }
     stamp<kConsumersMet>(threadIdx.x == 0);
     ptx::mbarrier_wait(shared.query_full(), 0);  // also without a tile: the copy must land first

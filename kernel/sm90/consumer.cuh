@@ -3,7 +3,6 @@
 #pragma once
 
 #include "clocks.cuh"
-#include "common/ptx/cluster.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "place.cuh"
 #include "ptx/control.cuh"
@@ -122,20 +121,14 @@ struct Consumer {
         }
     }
 
-    // Gives slots back, warp by warp, to every CTA that fills them. A gathered tile is the CTA's own, but the barrier
-    // counts the same arrivals.
+    // Gives slots back, warp by warp.
     template <int Units>
-    __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
+    __device__ __forceinline__ void release(Cursor<T> cursor) {
         __syncwarp();
 #pragma unroll
         for (int unit = 0; unit < Units; ++unit) {
-            if (place.width == 1) {
-                if (lane == 0) {
-                    ptx::mbarrier_arrive(shared.empty(cursor.slot));
-                }
-            } else if (lane < 2) {
-                const int target = sparse ? place.rank : place.rank - place.x + lane;
-                ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(cursor.slot), target));
+            if (lane == 0) {
+                ptx::mbarrier_arrive(shared.empty(cursor.slot));
             }
             cursor.advance();
         }
@@ -150,7 +143,7 @@ struct Consumer {
             ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
             cursor.advance();
         }
-        release<T::kUnits>(first, false);
+        release<T::kUnits>(first);
     }
 
     // Row groups take turns at the tensor core: while one exponentiates, another multiplies. Without turns both come to

@@ -1,10 +1,8 @@
-// From the fragments of O to memory, the CTA's own rows, or merged over the cluster's splits, into the result or a
-// partial result.
+// From the fragments of O to memory, into the result or a partial result.
 #pragma once
 
 #include "combine.cuh"
 #include "consumer.cuh"
-#include "partial.cuh"
 
 namespace fmha::sm90 {
 
@@ -39,20 +37,6 @@ __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[
 template <class T>
 __device__ __forceinline__ float natural_max(const Consumer<T>& consumer, int half) {
     return consumer.state[half].max * consumer.params.scale;
-}
-
-// Calls store(column, x, y) for each pair of neighbouring elements that this thread holds of its row `half`.
-template <class T, class Store>
-__device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
-    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
-#pragma unroll
-    for (int part = 0; part < T::kParts; ++part) {
-#pragma unroll
-        for (int i = 0; i < T::kPartColumns / 2; i += 4) {
-            const float* const pair = &consumer.o[part][i + 2 * half];
-            store(first + part * T::kPartColumns + i * 2, pair[0], pair[1]);
-        }
-    }
 }
 
 // The first of the columns that the next two tell apart by constants.
@@ -245,90 +229,6 @@ __device__ __forceinline__ void store_result(const Consumer<T>& consumer, const 
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             store_unpacked(consumer, half, there[half], params.o, row[half], scale[half]);
-        }
-    }
-}
-
-// O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
-template <class T>
-__device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const float (&correction)[2]) {
-    const Place<T>& place = consumer.place;
-    const SharedMap<T>& shared = consumer.shared;
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        for_each_pair(consumer, half, [&](int column, float x, float y) {
-            ptx::store_shared(shared.merge(Rows<T>::index(consumer.row_group, half), column), x * correction[half],
-                              y * correction[half]);
-        });
-    }
-    if (consumer.column_group == 0) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const uint32_t mine = shared.statistics(place.y(), Rows<T>::index(consumer.row_group, half));
-            for (int y = consumer.lane % 4; y < place.height; y += 4) {
-                ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
-                                   consumer.state[half].sum);
-            }
-        }
-    }
-}
-
-// Once every part is published: this CTA's share of the rows, split 0 first.
-template <class T>
-__device__ __forceinline__ void merge_parts(const FmhaParams& params, const SharedMap<T>& shared,
-                                            const Place<T>& place) {
-    constexpr int kVectors = T::kHeadDim / 4;
-    constexpr int kMost = kFmhaSm90MergeSplits;
-    const int rows = place.end(params) - place.own;
-    const int begin = rows * place.y() / place.height * kVectors;
-    const int end = rows * (place.y() + 1) / place.height * kVectors;
-    const bool partial = params.splits > place.height;
-    const int64_t before = partial ? int64_t(blockIdx.y / place.height) * params.batch + place.batch : place.batch;
-    uint32_t bases[kMost];
-#pragma unroll
-    for (int y = 0; y < kMost; ++y) {
-        bases[y] = ptx::map_to_cta(shared.base, place.x + min(y, place.height - 1) * place.width) - shared.base;
-    }
-#pragma unroll 1
-    for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
-        const int row = e / kVectors, vector = e % kVectors;
-        float4 part[kMost];
-#pragma unroll
-        for (int y = 0; y < kMost; ++y) {
-            if (y < place.height) {
-                part[y] = ptx::load_cluster(bases[y] + shared.merge(row, vector * 4));
-            }
-        }
-        float maximum = -kInfinity, total = 0.0f;
-#pragma unroll 1
-        for (int y = 0; y < place.height; ++y) {
-            maximum = fmaxf(maximum, ptx::load_shared_pair(shared.statistics(y, row)).x);
-        }
-        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int y = 0; y < kMost; ++y) {
-            if (y < place.height) {
-                const float2 statistics = ptx::load_shared_pair(shared.statistics(y, row));
-                const float weight = split_weight(statistics.x, maximum);
-                total += statistics.y * weight;
-                add_weighted(sum, part[y], weight);
-            }
-        }
-        const int own = place.own + row;
-        const int64_t index = before * params.t * params.heads + own;
-        if (partial) {
-            reinterpret_cast<float4*>(params.partial_o)[index * kVectors + vector] = sum;
-            if (vector == 0) {
-                params.partial_max[index] = maximum;
-                params.partial_sum[index] = total;
-            }
-            continue;
-        }
-        const float scale = output_factor(params, own - by_heads(params, own) * params.heads, maximum, total);
-        store_vector(params, (index * kVectors + vector) * 4, scaled(sum, scale));
-        if (vector == 0) {
-            store_statistics(params, index, maximum, total);
         }
     }
 }

@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include "combine_many.cuh"
-#include "common/ptx/cluster.cuh"
 #include "common/ptx/shared.cuh"
 #include "consume.cuh"
 #include "fmha_params.h"
@@ -17,55 +16,39 @@ namespace fmha::sm90 {
 
 // By warp `warp` of the loading warpgroup.
 template <class T>
-__device__ __forceinline__ void load_roles(const FmhaParams& params, SharedMap<T> shared, int width, int height,
-                                           int warp) {
-    const bool alone = width * height == 1;
+__device__ __forceinline__ void load_roles(const FmhaParams& params, SharedMap<T> shared, int warp) {
     if (warp < LoadingWarps<T>::kProducers) {
         if constexpr (T::kWalks) {
             produce_all(params, shared);
         } else {
-            produce<T>(params, shared, width, height, warp);
+            produce<T>(params, shared, warp);
         }
     } else if (warp == LoadingWarps<T>::kPreparer) {
-        prepare<T>(params, shared, width, alone);
+        prepare<T>(params, shared);
         if constexpr (T::kPolicy.tail_warp) {
             clear_tails(shared);
         }
     } else if (LoadingWarps<T>::kHasOrderer && warp == LoadingWarps<T>::kOrderer) {
         order_role(params, shared);
-    } else if (!alone) {
-        ptx::cluster_arrive();
-        ptx::cluster_wait();
-    }
-    if (height > 1) {
-        ptx::cluster_sync();
     }
 }
 
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
-    const int width = !kFmhaSm90Clusters ? 1 : ptx::cluster_width(),
-              height = !kFmhaSm90Clusters ? 1 : ptx::cluster_height();
-    if (!T::kWalks && int(blockIdx.x) * tile_rows<T>(params) >= params.t * params.heads && width == 1) {
+    if (!T::kWalks && int(blockIdx.x) * tile_rows<T>(params) >= params.t * params.heads) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
     // Launched to overlap the grid before, this one comes so far while that one runs; each role waits for it before it
     // touches what that one may read or write.
     if (warp >= 4 * T::kConsumers) {
         stamp<kEntered>(threadIdx.x == T::kConsumerThreads);
         ptx::keep_registers<T::kProducerRegisters>();
-        load_roles<T>(params, shared, width, height, warp - 4 * T::kConsumers);
+        load_roles<T>(params, shared, warp - 4 * T::kConsumers);
     } else {
         ptx::take_registers<T::kRegisters>();
-        consume<T>(params, shared, width, height, warp / 4);
-    }
-    // No CTA leaves while another may still reach its shared memory.
-    if (!alone) {
-        ptx::cluster_arrive();
-        ptx::cluster_wait();
+        consume<T>(params, shared, warp / 4);
     }
 }
 

@@ -5,15 +5,12 @@
 //
 //   grid     (ceil(t * heads / rows), splits, planes); (CTAs, 1, 1) where they draw row tiles or divide all keys evenly
 //   block    (threads, 1, 1)
-//   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
-//            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the
-//            cluster. With height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits; so
-// does fmha_combine_sm90_many, with a grid of (t * heads, 1, planes), which is faster from 17 splits of few rows on.
-// All kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
-// themselves before they touch memory, and let the grid behind them start early, which must do the same.
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters; so does fmha_combine_sm90_many, with
+// a grid of (t * heads, 1, planes), which is faster from 17 splits of few rows on. All kernels may be launched to
+// overlap the grid before them (programmatic stream serialization): they wait for it themselves before they touch
+// memory, and let the grid behind them start early, which must do the same.
 #pragma once
 
 #include <stdint.h>
@@ -35,24 +32,21 @@ struct FmhaSm90Launch {
     int32_t ctas_per_sm;
 };
 
-constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
-
 // What a kernel knows. The less, the less code, which a launch finds cold in the instruction cache.
 enum FmhaSm90Kind : int32_t {
     kFmhaSm90Whole,  // everything
-    kFmhaSm90Dense,  // neither lists nor clusters; a CTA whose products overlap may walk over several row tiles
-    kFmhaSm90Plain,  // neither lists nor clusters nor windows
+    kFmhaSm90Dense,  // no lists; a CTA whose products overlap may walk over several row tiles
+    kFmhaSm90Plain,  // neither lists nor windows
 };
 #ifndef FMHA_KIND
 #define FMHA_KIND kFmhaSm90Whole
 #endif
 constexpr bool kFmhaSm90Lists = FMHA_KIND == kFmhaSm90Whole;
-constexpr bool kFmhaSm90Clusters = FMHA_KIND == kFmhaSm90Whole;
 constexpr bool kFmhaSm90Windows = FMHA_KIND != kFmhaSm90Plain;
 constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
 
 #if FMHA_KV_HEADS && FMHA_KIND == 0
-#error "lists and clusters are for one K/V head"
+#error "lists are for one K/V head"
 #endif
 
 // Whether a kernel knows orders that follow from lengths: balanced splits, and the row tiles that packed queries have.
@@ -126,15 +120,10 @@ constexpr int32_t fmha_sm90_registers(int32_t head_dim, int32_t rows = FMHA_ROWS
     return kind == kFmhaSm90Whole || heads ? launch.heads_registers : launch.registers;
 }
 
-// {row_max, row_sum} of each row in each split that a cluster merges.
-constexpr int32_t fmha_sm90_statistics_bytes(int32_t rows, int32_t kind = FMHA_KIND) {
-    return kind == kFmhaSm90Whole ? rows * kFmhaSm90MergeSplits * 8 : 0;
-}
-
-// Room to align, Q, the ring, the exchange between column groups, the statistics, barriers.
+// Room to align, Q, the ring, the exchange between column groups, barriers.
 constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
     const int32_t ring = fmha_sm90_slots(head_dim, rows, kind) * launch.boxes_per_unit * launch.keys * 128;
     const int32_t exchange = launch.column_groups == 2 ? 256 * launch.keys + 64 * 16 : 0;
-    return 1024 + launch.rows * head_dim * 2 + ring + exchange + fmha_sm90_statistics_bytes(launch.rows, kind) + 512;
+    return 1024 + launch.rows * head_dim * 2 + ring + exchange + 512;
 }

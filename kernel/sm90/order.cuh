@@ -26,7 +26,7 @@ __device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all)
 template <class T>
 __device__ __forceinline__ Place<T> tell_next(const FmhaParams& params, const SharedMap<T>& shared, const Walk<T>& walk,
                                               int turn) {
-    const Place<T> place(params, walk, 1, 1);
+    const Place<T> place(params, walk);
     if (ptx::elect_one()) {
         place.tell(shared, turn);
         ptx::mbarrier_arrive(shared.next_full());
@@ -45,7 +45,7 @@ __device__ __forceinline__ void order_role(const FmhaParams& params, const Share
         return;
     }
     if (ptx::elect_one()) {
-        init_barriers<T, T::template kFirst<Barrier::kNextFull>, T::kBarriers>(shared, 1);
+        init_barriers<T, T::template kFirst<Barrier::kNextFull>, T::kBarriers>(shared);
     }
     __syncwarp();
     ptx::named_barrier_arrive(kOrderBarrier, 64);

@@ -14,11 +14,6 @@ __device__ __forceinline__ bool balanced(const FmhaParams& params) {
     return T::kPolicy.balances && params.parts > 0;
 }
 
-// Rows of partial results, all splits of all planes.
-__device__ __forceinline__ int64_t partial_rows(const FmhaParams& params) {
-    return (params.parts > 0 ? int64_t(params.parts) : int64_t(params.splits) * params.batch) * params.t * params.heads;
-}
-
 // Tiles [begin, end) of a plane.
 struct Span {
     int begin;

@@ -3,7 +3,6 @@
 
 #include <stdint.h>
 
-#include "common/ptx/cluster.cuh"
 #include "common/ptx/shared.cuh"
 #include "ptx/control.cuh"
 #include "shared_map.cuh"
@@ -12,7 +11,7 @@
 
 namespace fmha::sm90 {
 
-// Where a CTA stands in the grid and in its cluster; where CTAs walk, a row tile, which one warp finds for all.
+// Where a CTA stands in the grid; where CTAs walk, a row tile, which one warp finds for all.
 template <class T>
 struct Place {
     int batch;    // negative: there is no row tile
@@ -21,42 +20,28 @@ struct Place {
     int part = -1;  // with balanced splits as Span has it
     int length;     // of the dense branch
     int offset;     // query 0's position
-    int width;      // row tiles that share loads
-    int x;          // this one among them
-    int rank;       // in the cluster
-    int height;     // splits that the cluster merges
     int own;        // rows [own, own_end), none if it ends before it begins; those before row 0 are not stored
     int own_end;
-    int shared;  // rows [shared, shared_end) of all that share loads
-    int shared_end;
     int dense = 0;  // where CTAs walk, the dense keys [dense, dense_end) of its tiles
     int dense_end = 0;
 
-    // Computed again where they are needed, which is at the end: no register holds them over the loop.
-    __device__ int y() const { return ptx::cluster_y(); }  // this one among them
-    __device__ int end(const FmhaParams& params) const {   // as own_end
+    // own_end, computed again where it is needed, which is at the end: no register holds it over the loop.
+    __device__ int end(const FmhaParams& params) const {
         return min(own + tile_rows<T>(params), queries_of(params, plane.entry) * params.heads);
     }
 
-    __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height)
-        : own_tiles(walk.tiles) {
+    __device__ Place(const FmhaParams& params, const Walk<T>& walk) : own_tiles(walk.tiles) {
         const int row_tile = walk.row_tile, each = tile_rows<T>(params);
         batch = walk.batch;
         plane = plane_of(params, batch);
         const int entry = plane.entry, rows = queries_of(params, entry) * params.heads;
         length = length_of<T>(params, entry, row_tile);
         offset = params.query_offsets ? params.query_offsets[entry] : length - queries_of(params, entry);
-        width = T::kShares ? cluster_width : 1;
-        rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
-        x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
-        height = cluster_height;
         own = walk.first_row(params, rows);
         own_end = min(own + each, rows);
-        shared = own - x * each;
-        shared_end = min(shared + width * each, rows);
         if constexpr (T::kWalks) {
             batch = walk.row_tile < 0 ? -1 : batch;
-            const TileStream<T> stream(params, batch, own_tiles, length, offset, own, own_end, own, own_end, false);
+            const TileStream<T> stream(params, batch, own_tiles, length, offset, own, own_end);
             dense = stream.dense;
             dense_end = stream.dense_end;
             if constexpr (T::kPolicy.balances) {
@@ -68,7 +53,7 @@ struct Place {
     // What `tell` has left. By the whole warp, of which one lane reads: the words are written anew once that lane has
     // said by an arrival that they are read, and racecheck knows no order from another lane's read over __syncwarp to
     // it.
-    __device__ Place(const FmhaParams& params, const SharedMap<T>& map, int turn) : width(1), x(0), rank(0), height(1) {
+    __device__ Place(const FmhaParams& params, const SharedMap<T>& map, int turn) {
         uint32_t words[8] = {};
         if (threadIdx.x % 32 == 0) {
             ptx::load_shared(map.place(turn), *reinterpret_cast<uint32_t (*)[4]>(words));
@@ -80,8 +65,6 @@ struct Place {
             *fields[i] = int(__shfl_sync(0xffffffffu, words[i], 0));
         }
         plane = plane_of(params, max(batch, 0));
-        shared = own;
-        shared_end = own_end;
     }
 
     // For the CTA's other warps, by one thread. Slots take turns: the next place is found before the consumers have
@@ -117,7 +100,7 @@ struct Place {
         if constexpr (T::kWalks) {
             return {params, batch, dense, dense_end};
         } else {
-            return {params, batch, own_tiles, length, offset, shared, shared_end, own, own_end, width > 1};
+            return {params, batch, own_tiles, length, offset, own, own_end};
         }
     }
 };

@@ -1,7 +1,6 @@
 // The producer warpgroup: what loads Q and the ring, and what prepares.
 #pragma once
 
-#include "common/ptx/cluster.cuh"
 #include "common/ptx/tma.cuh"
 #include "order.cuh"
 #include "ring_order.cuh"
@@ -22,7 +21,7 @@ __device__ __forceinline__ Place<T> find_next(const FmhaParams& params, const Sh
         const int ctas = walk.ctas();
         walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
     }
-    const Place<T> place(params, walk, 1, 1);
+    const Place<T> place(params, walk);
     if (ptx::elect_one()) {
         place.tell(shared, turn);
     }
@@ -93,29 +92,21 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
 
 // K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
-                                        int ring) {
-    const bool alone = width * height == 1;
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int ring) {
     Walk<T> walk(params);
     bool ahead = false;
     if (ring == 0) {
-        ahead = load_own(params, shared, walk, begin(params, shared, width, walk)).in(ring);
+        ahead = load_own(params, shared, walk, begin(params, shared, walk)).in(ring);
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
         const int length = length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile);
         ahead = FirstTile<T>(params, walk, length).in(ring);
     }
-    if (!alone) {
-        ptx::cluster_arrive();
-    }
-    const Place<T> place(params, walk, width, height);
+    const Place<T> place(params, walk);
     Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
-    if (!alone) {
-        ptx::cluster_wait();
-    }
     if constexpr (T::kRings == 1) {
         producer_role<T>(params, loads, [] {});
     } else {
@@ -129,12 +120,12 @@ template <class T>
 __device__ __forceinline__ void produce_all(const FmhaParams& params, SharedMap<T> shared) {
     Walk<T> walk(params);
     BalancedWalk<T> balance;
-    FirstTile<T> first = begin(params, shared, 1, walk);
+    FirstTile<T> first = begin(params, shared, walk);
     const bool looked_for = balanced<T>(params) || Walk<T>::draws_packed(params);
     if (!looked_for) {
         first = load_own(params, shared, walk, first);
     }
-    const Place<T> place = looked_for ? find_first(params, shared, walk, balance) : Place<T>(params, walk, 1, 1);
+    const Place<T> place = looked_for ? find_first(params, shared, walk, balance) : Place<T>(params, walk);
     if (looked_for && place.batch >= 0) {
         first = FirstTile<T>(params, walk, place.length);
         load_first(params, shared, first, place.plane, place.own);
@@ -165,12 +156,12 @@ __device__ __forceinline__ void produce_all(const FmhaParams& params, SharedMap<
 
 // The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared, int width, bool alone) {
+__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared) {
     if (ptx::elect_one()) {
         if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
             ptx::prefetch_tensor_map(params.v);
         }
-        init_barriers<T, kFirstBarriers<T>, T::template kFirst<Barrier::kNextFull>>(shared, width);
+        init_barriers<T, kFirstBarriers<T>, T::template kFirst<Barrier::kNextFull>>(shared);
     }
     __syncwarp();
     ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
@@ -180,10 +171,6 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
     ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     ptx::wait_for_primary();
     ptx::launch_dependents();
-    if (!alone) {
-        ptx::cluster_arrive();
-        ptx::cluster_wait();
-    }
 }
 
 }  // namespace fmha::sm90

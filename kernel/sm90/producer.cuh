@@ -86,7 +86,8 @@ struct Producer {
                 if constexpr (kPaged) {
                     load_boxes(value, box, unit, barrier);
                 } else if (lane == 0) {
-                    load_unit(load.tile, value, unit, barrier);
+                    load_unit(value ? params.v : params.k, shared.slot(cursor.slot), barrier, unit, load.tile.begin,
+                              place.plane);
                 }
                 if (!T::kPolicy.tail_warp && tail) {
                     clear_tail(load.tile, unit);
@@ -122,17 +123,7 @@ struct Producer {
             for (int unit = first; unit < end; ++unit) {
                 const uint32_t barrier = shared.full(at.slot), destination = shared.slot(at.slot);
                 ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
-                ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
-#pragma unroll
-                for (int position = 0; position < T::kBoxes; ++position) {
-                    const int column = (unit * T::kBoxes + position) * 64;
-                    const uint32_t box = destination + position * T::kBoxBytes;
-                    if (!T::kShares || place.width == 1) {
-                        load_box(params, map, box, barrier, column, key, plane);
-                    } else if (position % 2 == place.x) {
-                        ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
-                    }
-                }
+                load_unit(map, destination, barrier, unit, key, plane);
                 at.advance();
             }
         }
@@ -160,20 +151,14 @@ private:
         boxes.load(value ? params.v : params.k, shared.slot(cursor.slot), barrier, unit, box);
     }
 
-    // Of a unit that several CTAs need, each loads some boxes for all.
-    __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
-        const FmhaTensorMap& map = value ? params.v : params.k;
+    // A unit of the dense tile at `key` to a slot that is free, by one thread.
+    __device__ __forceinline__ void load_unit(const FmhaTensorMap& map, uint32_t destination, uint32_t barrier,
+                                              int unit, int key, Plane plane) {
         ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
-            const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
             const int column = (unit * T::kBoxes + position) * 64;
-            if (place.width == 1) {
-                load_box(params, map, destination, barrier, column, tile.begin, place.plane);
-            } else if (position % place.width == place.x) {
-                const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
-                ptx::tma_multicast_3d(destination, map, barrier, column, tile.begin, place.batch, mask);
-            }
+            load_box(params, map, destination + position * T::kBoxBytes, barrier, column, key, plane);
         }
     }
 

@@ -13,7 +13,7 @@ namespace fmha::sm90 {
 template <class T>
 __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     TileStream<T> stream = c.place.tiles(c.params);
-    Tile tile{}, before{};
+    Tile tile{};
     if (!stream.next(tile)) {
         return;
     }
@@ -28,7 +28,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
         if (one_load) {
             at = key;
         } else {
-            c.template release<T::kUnits>(key, tile.sparse());
+            c.template release<T::kUnits>(key);
         }
         float factor[2];
         const bool shrinks = c.softmax(tile, valid, factor);
@@ -36,7 +36,6 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
         c.pack(c.p);
         value = at;
         c.issue_output(at, c.p);
-        before = tile;
         if (!stream.next(tile)) {
             break;
         }
@@ -46,51 +45,59 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
         c.pin_output();
-        c.template release<T::kUnits>(value, before.sparse());
+        c.template release<T::kUnits>(value);
     }
     ptx::wgmma_wait<0>();
     c.pin_output();
-    // A CTA that shares loads may have tiles of its own still to gather into these slots.
-    if (c.place.width > 1) {
-        c.template release<T::kUnits>(value, before.sparse());
-    }
 }
 
 // The tiles of keys of a row tile, and the first of them, if there is any.
 template <class T>
-struct Tiles {
+struct KeyTiles {
     TileStream<T> stream;
     Tile first{};
     bool any;
 
-    __device__ __forceinline__ Tiles(const Place<T>& place, const FmhaParams& params)
+    __device__ __forceinline__ KeyTiles(const Place<T>& place, const FmhaParams& params)
         : stream(place.tiles(params)), any(stream.next(first)) {}
 };
 
-// Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
-// exponentials is what counts. The ring: K0, K1, V0, K2, V1, ...
+// P of the first tile, whose S is under way and whose K is at `key`; whether there is `more` than that tile.
 template <class T>
-__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Tiles<T>& tiles, Cursor<T>& at) {
-    TileStream<T>& stream = tiles.stream;
-    if (!tiles.any) {
-        return;
-    }
-    Tile tile{}, before = tiles.first;
-    const bool one_load = c.params.flags & kFmhaSharedKv;
-    Cursor<T> keys = at, values = at, key = at, value;
+__device__ __forceinline__ void finish_first(Consumer<T>& c, const KeyTiles<T>& tiles, const Cursor<T>& key,
+                                             bool one_load, bool more) {
+    const typename Rows<T>::Entries valid = c.rows.valid_entries(tiles.stream, tiles.first);
     float factor[2];
-    typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
-    c.issue_scores(keys);
-    bool more = stream.next(tile);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
     stamp<kFirstScores>(threadIdx.x == 0);
     if (!one_load) {
-        c.template release<T::kUnits>(key, before.sparse());
+        c.template release<T::kUnits>(key);
     }
-    c.template softmax<true>(before, valid, factor);
+    if (!more) {
+        c.release_query();
+    }
+    c.template softmax<true>(tiles.first, valid, factor);
     c.pack(c.p);
     stamp<kFirstSoftmax>(threadIdx.x == 0);
+}
+
+// Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
+// exponentials is what counts. The ring: K0, K1, V0, K2, V1, ...
+template <class T>
+__device__ __forceinline__ void run_overlapped(Consumer<T>& c, KeyTiles<T>& tiles, Cursor<T>& at) {
+    TileStream<T>& stream = tiles.stream;
+    if (!tiles.any) {
+        return;
+    }
+    Tile tile{};
+    const bool one_load = c.params.flags & kFmhaSharedKv;
+    Cursor<T> keys = at, values = at, key = at, value;
+    float factor[2];
+    typename Rows<T>::Entries valid;
+    c.issue_scores(keys);
+    bool more = stream.next(tile);
+    finish_first(c, tiles, key, one_load, more);
     while (more) {
         const Tile current = tile;
         valid = c.rows.valid_entries(stream, current);
@@ -103,7 +110,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Tiles<T>& tiles, 
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
         if (!one_load) {
-            c.template release<T::kUnits>(key, current.sparse());
+            c.template release<T::kUnits>(key);
         }
         const bool shrinks = c.softmax(current, valid, factor);
         ptx::pin(c.s);
@@ -111,19 +118,15 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Tiles<T>& tiles, 
         more = stream.next(tile);
         ptx::wgmma_wait<0>();
         c.pin_output();
-        c.template release<T::kUnits>(value, before.sparse());
+        c.template release<T::kUnits>(value);
         c.rescale(factor, shrinks);
         c.pack(c.p);
-        before = current;
     }
     value = values = one_load ? values : keys;
     c.issue_output(values, c.p);
     at = values;
     ptx::wgmma_wait<0>();
     c.pin_output();
-    if (c.place.width > 1) {  // as above
-        c.template release<T::kUnits>(value, before.sparse());
-    }
 }
 
 }  // namespace fmha::sm90

@@ -15,7 +15,7 @@ struct Rows {
     KeyRange all;  // seen by every row of the warp
 
     __device__ Rows(const FmhaParams& params, const Place<T>& place, int row_group) {
-        const int last = place.shared_end - 1;
+        const int last = place.own_end - 1;
         query[0] = query[1] = 0;
         all = visible[0] = visible[1] = {0, place.length};
         if (windowed(params) || (kFmhaSm90Lists && params.topk > 0)) {

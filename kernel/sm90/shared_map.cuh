@@ -26,12 +26,6 @@ struct SharedMap {
         return base + T::kSmemProbability + (vector * 256 + thread) * 16;
     }
     __device__ uint32_t anchors(int thread) const { return base + T::kSmemAnchors + thread / 4 * 16; }
-    __device__ uint32_t statistics(int split, int row) const {
-        return base + T::kSmemStatistics + (split * T::kRows + row) * 8;
-    }
-    __device__ uint32_t merge(int row, int column) const {
-        return base + T::kSmemRing + row * T::kMergeRowBytes + column * 4;
-    }
 
     __device__ uint32_t query_full() const { return barrier(T::template kFirst<Barrier::kQueryFull>); }
     __device__ uint32_t query_empty() const { return barrier(T::template kFirst<Barrier::kQueryEmpty>); }

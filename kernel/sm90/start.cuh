@@ -19,18 +19,19 @@ namespace fmha::sm90 {
 // By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
 // would take turns at 80 cycles.
 template <class T, int First, int End>
-__device__ __forceinline__ void init_each(SharedMap<T> shared, int readers) {
+__device__ __forceinline__ void init_each(SharedMap<T> shared) {
     if constexpr (First < End) {
         constexpr Arrivals kKind = T::template kArrivals<First>;
-        const int arrivals = kKind == Arrivals::kReaders ? readers : kKind == Arrivals::kOne ? 1 : 128;
+        constexpr int kReaders = 4 * T::kConsumers / T::kRings;
+        const int arrivals = kKind == Arrivals::kReaders ? kReaders : kKind == Arrivals::kOne ? 1 : 128;
         ptx::mbarrier_init(shared.barrier(First), arrivals);
-        init_each<T, First + 1, End>(shared, readers);
+        init_each<T, First + 1, End>(shared);
     }
 }
 
 template <class T, int First, int End>
-__device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    init_each<T, First, End>(shared, 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1));
+__device__ __forceinline__ void init_barriers(SharedMap<T> shared) {
+    init_each<T, First, End>(shared);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
 }
@@ -40,8 +41,7 @@ template <class T>
 constexpr int kFirstBarriers = T::template kFirst<Barrier::kFull> + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
 
 // The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no window decides which
-// tile is the first, and neither K nor V has a tail to clear. A CTA that shares loads has this one to itself, since it
-// does not know yet whether the other is there.
+// tile is the first, and neither K nor V has a tail to clear.
 template <class T>
 struct FirstTile {
     int key;
@@ -141,15 +141,14 @@ __device__ __forceinline__ Place<T> take_next(const FmhaParams& params, const Sh
 // By the first producer warp, before anything else. What follows from the parameters alone comes before the wait for
 // the grid before this one.
 template <class T>
-__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width,
-                                              const Walk<T>& walk) {
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
     const FirstTile<T> first(params, walk, params.s_k);
     if (ptx::elect_one()) {
         if (params.s_k > 0) {
             ptx::prefetch_tensor_map(params.k);
         }
         ptx::prefetch_tensor_map(params.q);
-        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
+        init_barriers<T, 0, kFirstBarriers<T>>(shared);
     }
     __syncwarp();
     stamp<kBarriersReady>(threadIdx.x % 32 == 0);
@@ -182,7 +181,7 @@ __device__ __forceinline__ Place<T> find_first(const FmhaParams& params, SharedM
     if (balanced<T>(params)) {
         balance.start(params);
         walk.go_to(balance);
-        return {params, walk, 1, 1};
+        return {params, walk};
     }
     ptx::named_barrier_sync(kOrderBarrier, 64);
     return take_next(params, shared, 0, 0);

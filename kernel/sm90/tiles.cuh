@@ -53,29 +53,24 @@ struct TileStream {
     int query;    // whose list is next,
     int entry;    // and from where
     int entries;  // tiles of the lists still to come
-    bool pad;     // an empty list's tile is due
 
-    // Rows [first, end) are those whose dense keys are loaded, the cluster's if it shares loads; [own, own_end) are the
-    // CTA's. Row = query * heads + head, cut at the last row.
+    // Rows [own, own_end) are the CTA's. Row = query * heads + head, cut at the last row.
     template <class OwnTiles>
-    __device__ TileStream(const FmhaParams& p, int b, const OwnTiles& own_tiles, int length, int offset, int first,
-                          int end, int own, int own_end, bool shared_loads)
+    __device__ TileStream(const FmhaParams& p, int b, const OwnTiles& own_tiles, int length, int offset, int own,
+                          int own_end)
         : params(&p), batch(b) {
         KeyRange seen = {0, length};
         if (windowed(p)) {
-            seen.first = visible_keys(p, length, offset, query_of(p, first)).first;
-            seen.end = visible_keys(p, length, offset, query_of(p, end - 1)).end;
+            seen.first = visible_keys(p, length, offset, query_of(p, own)).first;
+            seen.end = visible_keys(p, length, offset, query_of(p, own_end - 1)).end;
         }
         const int begin = seen.first / Keys;
         const Share tiles = own_tiles.share(p, begin, seen.end > seen.first ? ceil_div(seen.end, Keys) - begin : 0);
         dense = (begin + tiles.begin) * Keys;
         dense_end = (begin + tiles.end) * Keys;
         query = entry = entries = 0;
-        // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
-        // one's V.
         const bool lists_name_rows =
             kFmhaSm90Lists && p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
-        pad = shared_loads && lists_name_rows;
         if (lists_name_rows && own_end > own) {
             const int lists = ceil_div(p.topk, Keys);
             query = by_heads(p, own);
@@ -88,7 +83,7 @@ struct TileStream {
 
     // Of the dense tiles that begin in [dense, dense_end).
     __device__ TileStream(const FmhaParams& p, int b, int dense, int dense_end)
-        : params(&p), batch(b), dense(dense), dense_end(dense_end), query(0), entry(0), entries(0), pad(false) {}
+        : params(&p), batch(b), dense(dense), dense_end(dense_end), query(0), entry(0), entries(0) {}
 
     // Leaves out the dense tiles from key `end` on that are still to come; how many.
     __device__ int leave_out(int end) {
@@ -117,16 +112,12 @@ struct TileStream {
                 const int64_t list = int64_t(batch) * params->t + query;
                 const int length = params->sparse_lens ? params->sparse_lens[list] : params->topk;
                 if (begin < length) {
-                    pad = false;
                     --entries;
                     tile = {begin, query, length};
                     return true;
                 }
             }
-            tile = {0, query, 0};
-            const bool padded = pad;
-            pad = false;
-            return padded;
+            return false;
         }
     }
 

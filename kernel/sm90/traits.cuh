@@ -37,7 +37,6 @@ struct Traits {
     // columns, by parts that one instruction multiplies: a unit's, or with column groups all of them.
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
-    static constexpr bool kShares = kBoxes % 2 == 0;      // loads, with the other CTA of a cluster
     static constexpr int kGroupUnits = kUnits / kColumnGroups;
     static constexpr int kParts = kColumnGroups == 2 ? 1 : kUnits;
     static constexpr int kPartUnits = kGroupUnits / kParts;
@@ -59,11 +58,7 @@ struct Traits {
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kKeys / 16;
     static constexpr int kSmemAnchors = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
-    static constexpr int kSmemStatistics = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
-    static constexpr int kSmemBarriers = kSmemStatistics + fmha_sm90_statistics_bytes(kRows);
-    // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
-    static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
-    static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
+    static constexpr int kSmemBarriers = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
 
     static constexpr BarrierTable kBarrierTable = barrier_table(kPolicy, kSlots, kUnits);
     template <Barrier Kind>

@@ -46,7 +46,7 @@ struct Walk {
             go_to(params, blockIdx.x);
         } else {
             batch = blockIdx.z;
-            row_tile = kFmhaSm90Clusters ? blockIdx.x : row_tiles(params) - 1 - blockIdx.x;
+            row_tile = row_tiles(params) - 1 - blockIdx.x;
         }
     }
 

@@ -3,28 +3,25 @@
 // conversion.
 #pragma once
 
-#include "clocks.cuh"
-#include "consumer.cuh"
+#include "rounds.cuh"
 
 namespace fmha::sm90 {
 
-// The key tiles of a row tile, of which S of the first is under way; where row groups take turns, each walks those
-// alone that it sees.
+// Those of a row tile of which S of the first is under way; where row groups take turns, each goes through those alone
+// that it sees.
 template <class T>
-struct Begun {
-    TileStream<T> stream;
+struct Begun : KeyTiles<T> {
     int unseen = 0;  // the CTA's tiles behind those
-    Tile first{};
-    bool any;
 
     // Q is there, `at` is the first tile's K. Not `wanted`: nothing is begun.
     __device__ __forceinline__ Begun(Consumer<T>& c, const Place<T>& place, const Cursor<T>& at, bool wanted = true)
-        : stream(place.tiles(c.params)), any(stream.next(first) && wanted) {
-        if (any) {
+        : KeyTiles<T>(place, c.params) {
+        this->any = this->any && wanted;
+        if (this->any) {
             Cursor<T> keys = at;
             c.issue_scores(keys);
             if constexpr (T::kPolicy.turns) {
-                unseen = stream.leave_out(place.end_seen(c.params, c.row_group));
+                unseen = this->stream.leave_out(place.end_seen(c.params, c.row_group));
             }
         }
     }
@@ -57,25 +54,14 @@ __device__ __forceinline__ void run_walking(Consumer<T>& c, Begun<T>& begun, Cur
         meanwhile();
         return;
     }
-    Tile tile{}, before = begun.first;
+    Tile tile{};
     const bool one_load = c.params.flags & kFmhaSharedKv;
     Cursor<T> keys = at, values = at, key = at, value;
     float factor[2];
-    typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
+    typename Rows<T>::Entries valid;
     keys.advance(T::kUnits);
     bool more = stream.next(tile);
-    ptx::wgmma_wait<0>();
-    ptx::pin(c.s);
-    stamp<kFirstScores>(threadIdx.x == 0);
-    if (!one_load) {
-        c.template release<T::kUnits>(key, before.sparse());
-    }
-    if (!more) {
-        c.release_query();
-    }
-    c.template softmax<true>(before, valid, factor);
-    c.pack(c.p);
-    stamp<kFirstSoftmax>(threadIdx.x == 0);
+    finish_first<T>(c, begun, key, one_load, more);
     while (more) {
         const Tile current = tile;
         valid = c.rows.valid_entries(stream, current);
@@ -91,7 +77,7 @@ __device__ __forceinline__ void run_walking(Consumer<T>& c, Begun<T>& begun, Cur
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
         if (!one_load) {
-            c.template release<T::kUnits>(key, current.sparse());
+            c.template release<T::kUnits>(key);
         }
         if (!more) {
             c.release_query();
@@ -99,11 +85,10 @@ __device__ __forceinline__ void run_walking(Consumer<T>& c, Begun<T>& begun, Cur
         const bool shrinks = c.find_maxima(current, valid, factor);
         ptx::wgmma_wait<0>();
         c.pin_output();
-        c.template release<T::kUnits>(value, before.sparse());
+        c.template release<T::kUnits>(value);
         c.rescale(factor, shrinks);
         c.exponentiate_scores();
         c.pack(c.p);
-        before = current;
     }
     const bool more_of_others = T::kPolicy.turns && begun.unseen > 0;
     if (more_of_others) {
@@ -121,7 +106,7 @@ __device__ __forceinline__ void run_walking(Consumer<T>& c, Begun<T>& begun, Cur
     meanwhile();
     ptx::wgmma_wait<0>();
     c.pin_output();
-    c.template release<T::kUnits>(value, before.sparse());  // a row tile may follow
+    c.template release<T::kUnits>(value);  // a row tile may follow
     if constexpr (T::kPolicy.turns) {
         pass_over_unseen(c, begun.unseen, one_load, at);
     }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fmha.harness.bench.gpus.each import KNOWN, configurations
 from fmha.harness.bench.gpus.spread import differing, measured
+from fmha.harness.kernel_side.choice import ARCH
+from fmha.harness.kernel_side.variants import variant_for
 
 
 def state(at: float, name: str) -> dict[str, Any]:
@@ -61,3 +65,9 @@ def test_a_configuration_that_is_missing_or_has_another_hash_differs() -> None:
     first = record(a="1", b="2", c="3")
     assert differing([first, record(c="3", b="2", a="1")]) == []
     assert differing([first, record(a="1", b="4"), first]) == ["b", "c"]
+
+
+def test_every_variant_has_a_small_configuration(repository: Path) -> None:
+    found = configurations(repository)
+    assert found.keys() == {variant.name for variant in KNOWN}
+    assert all(getattr(variant_for(item, ARCH), "name", "") == name for name, item in found.items())

@@ -269,7 +269,7 @@ def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.M
     timed: list[Any] = []
     monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
     monkeypatch.setattr(beside, "plan", lambda *tensors, **options: lambda *given, **more: None)
-    monkeypatch.setattr(beside, "_host_time", lambda call: timed.append(call) or {"host_us": 1.0})
+    monkeypatch.setattr(beside, "host_time", lambda call: timed.append(call) or {"host_us": 1.0})
     measured = beside.host_times([])
     of_a_row = len(timed) // len(measured)
     for place, row in enumerate(measured):

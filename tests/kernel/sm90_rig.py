@@ -100,9 +100,9 @@ def run(
         device.write(address[name], data)
     each = (p.batch, p.t, p.heads)
     sizes = {"o": (*each, p.head_dim), "row_max": each, "row_sum": each, "lse": each}
-    if p.partials > 1:
-        sizes |= {"partial_o": (p.partials, *each, p.head_dim), "partial_max": (p.partials, *each)}
-        sizes |= {"partial_sum": (p.partials, *each)}
+    if p.splits > 1:
+        sizes |= {"partial_o": (p.splits, *each, p.head_dim), "partial_max": (p.splits, *each)}
+        sizes |= {"partial_sum": (p.splits, *each)}
     for name, size in sizes.items():
         words = math.prod(size) // (2 if name == "o" and p.bf16 else 1)
         address[name] = device.alloc(words * 4, name).address
@@ -119,16 +119,15 @@ def run(
                 element_strides=ones, swizzle="128B",
             )  # fmt: skip
     pointers = {n: a for n, a in address.items() if n not in MAPS}
-    params = pack(p, p.splits, maps, pointers)
+    params = pack(p, maps, pointers)
     kernel = kernel or module(shape, edit)
     findings: list[Finding] = []
     findings += device.launch(
         kernel, f"fmha_fwd_sm90_hd{p.head_dim}", shape.grid(p),
-        (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
+        (shape.threads, 1, 1), [params], shape.shared_bytes,
     ).findings  # fmt: skip
-    if p.partials > 1:
-        merged = [pack(p, p.partials, maps, pointers)]
-        findings += device.launch(kernel, *combine_launch(p), (COMBINE_THREADS, 1, 1), merged).findings
+    if p.splits > 1:
+        findings += device.launch(kernel, *combine_launch(p), (COMBINE_THREADS, 1, 1), [params]).findings
     assert not device.read(address["drawn"], 4).any()  # as it was before
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):

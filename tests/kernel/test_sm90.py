@@ -40,7 +40,7 @@ def name(value: Problem | int | str) -> str:
     parts = [f"hd{p.head_dim}", f"h{p.heads}", f"t{p.t}", f"s{p.s_k}"]
     parts += [f"top{p.topk}"] * (p.topk > 0) + [f"split{p.splits}"] * (p.splits > 1)
     parts += [f"walkers{p.walkers}"] * (p.walkers > 0)
-    parts += ["x".join(map(str, p.cluster))] * (p.cluster != (1, 1)) + ["kv"] * p.shared_kv
+    parts += ["kv"] * p.shared_kv
     return "-".join(parts)
 
 
@@ -60,10 +60,10 @@ def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int, kind: st
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 5))])
 @pytest.mark.parametrize(("head_dim", "rows"), [(64, 0), (64, 64), (64, 192), (128, 0), (128, 64), (256, 64), (512, 0)])
 def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None:
-    """Row tiles that share loads, splits that the cluster merges, a tail to clear and lists to gather."""
+    """Splits that are merged, a tail to clear and lists to gather."""
     shape = shape_of(head_dim, rows)
     p = Problem(
-        head_dim, heads=16, t=9, s_k=2 * shape.keys + 1, splits=2, cluster=(1 + shape.shares, 2), topk=70, s_sparse=200,
+        head_dim, heads=16, t=9, s_k=2 * shape.keys + 1, splits=2, topk=70, s_sparse=200,
         kv_lens=True, sparse_lens=True, seed=3,
     )  # fmt: skip
     inputs = draw(p)
@@ -86,6 +86,19 @@ def test_partial_results_in_f16_have_the_range_of_bf16(head_dim: int, exponent: 
     large, more = run(p, inputs | {"v": scaled}, shape=shape)
     assert not (findings + more), (findings + more)[0]
     np.testing.assert_array_equal(large["o"], out["o"] + np.uint16(exponent << 7 & 0xFFFF))
+
+
+def test_partial_results_reach_the_ends_of_float32() -> None:
+    """A part of 2^127, whose reciprocal is no normal number, and one of 2^-126: values that are all alike come out as
+    they are."""
+    p = Problem(128, heads=70, t=1, s_k=200, splits=3, bf16=True, poison=False)
+    shape = shape_of(128, kind="plain")
+    inputs = draw(p) | {"q": np.zeros_like(draw(p)["q"])}
+    for exponent in (120, -126):  # 128 keys of a part: 2^127
+        v = np.full_like(inputs["v"], (exponent + 127) << 7)
+        out, findings = run(p, inputs | {"v": v}, shape=shape)
+        assert not findings, findings[0]
+        np.testing.assert_array_equal(out["o"], np.full_like(out["o"], (exponent + 127) << 7))
 
 
 def test_a_wrong_number_fails() -> None:

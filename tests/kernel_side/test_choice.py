@@ -17,7 +17,8 @@ from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.kernel_side import choice, params
 from fmha.harness.kernel_side.launch import Call, forward_grid, walkers_of
-from fmha.harness.kernel_side.variants import kind_of, merges_in_cluster, rows_define, variant_for
+from fmha.harness.kernel_side.paces import Pace
+from fmha.harness.kernel_side.variants import kind_of, rows_define, variant_for
 from fmha.harness.worker.launch.run_attention import run_attention
 from tests.worker.numpy_device import NumpyDevice
 from tools import refit
@@ -35,16 +36,18 @@ def name(configuration: Configuration) -> str:
 
 # Of calls that were timed in every choice: the part by which what is priced least takes longer than the fastest, in the
 # mean of a head_dim and at most.
-RECORDS = {"swept-h200.json": (0.04, 0.25), "swept-held-out-h200.json": (0.08, 0.6), "splits-h200.json": (0.05, 0.25)}
+RECORDS = {"swept-h200.json": (0.04, 0.25), "swept-held-out-h200.json": (0.08, 0.6), "splits-h200.json": (0.05, 0.25),
+           "swept-held-out-2-h200.json": (0.06, 0.35), "swept-narrow-h200.json": (0.06, 0.25)}  # fmt: skip
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_what_is_priced_least_is_nearly_what_was_fastest(repository: Path, record: str) -> None:
     mean, most = RECORDS[record]
     rows = refit.swept([repository / "results" / record])
-    for head_dim in (64, 128, 256, 512):
+    head_dims = {row.of.head_dim for row in rows}
+    assert head_dims >= {128, 256}
+    for head_dim in head_dims:
         losses = [refit.loss(row, refit.now(head_dim)) for row in rows if row.of.head_dim == head_dim]
-        assert len(losses) >= 12
         assert fmean(losses) <= mean, head_dim
         assert max(losses) <= most, head_dim
 
@@ -120,7 +123,7 @@ def test_splits_are_balanced_where_that_was_faster(repository: Path, monkeypatch
         if balance:
             gains.append(times["splits"] / chosen)
     assert len(ratios) == 480
-    assert len(gains) >= 40
+    assert len(gains) >= 25
     assert fmean(gains) >= 1.1
     assert fmean(ratios) <= 1.02
 
@@ -385,6 +388,14 @@ def test_splits_are_no_more_than_the_gpu_holds_nor_than_there_are_tiles(head_dim
         assert choice.cheapest(item, by_head, splits=5)[1] == 5
 
 
+def test_the_shape_of_a_number_of_splits_has_places_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four turns of the head_dim's own shape are 88 splits, however cheap; narrow tiles have two CTAs an SM."""
+    monkeypatch.setattr(choice, "PACES", {**choice.PACES, (256, 0, choice.HEADS): Pace(0.0, 0.0, 0.0)})
+    item = Configuration(256, 1, 6949, batch=6, heads=4)
+    taken = {splits: choice.cheapest(item, True, splits=splits)[0] for splits in (88, 89, 109)}
+    assert taken == {88: 0, 89: choice.SHORT_ROWS, 109: choice.SHORT_ROWS}
+
+
 def test_where_what_is_split_is_short() -> None:
     """Only where there are kernels, of no more rows than prices know, and without a list."""
     grouped = Configuration(128, 1, 3000, batch=2, heads=32, kv_heads=8)
@@ -454,8 +465,6 @@ def test_where_a_launch_overlaps_the_grid_before_it(changes: dict[str, Any], ove
 def test_a_configuration_overrides_the_rule() -> None:
     assert name(replace(PREFILL, rows=64)) == "sm90_hd64_rows64"
     assert name(replace(SHORT, rows=128, head_dim=128)) == "sm90_hd128"
-    assert not merges_in_cluster(SHORT, ARCH)
-    assert merges_in_cluster(replace(SHORT, s_k=8192, splits=2, merge="cluster"), ARCH)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +476,6 @@ def test_a_configuration_overrides_the_rule() -> None:
         ({"mask": "window", "window": 64}, "dense"),
         ({"splits": 1}, "dense"),
         ({"topk": 64, "s_sparse": 64}, "whole"),
-        ({"merge": "cluster"}, "whole"),
         ({"merge": "combine"}, "plain"),
     ],
 )
@@ -553,9 +561,9 @@ def test_the_merge_on_sm_100a_divides_a_row_s_columns(
 
 def test_what_no_kernel_does_is_refused() -> None:
     assert variant_for(replace(SHORT, rows=96), ARCH) == "no kernel for head_dim 64 with 96 rows a CTA on sm_90a yet"
-    refused = "no kernel for head_dim 64 merges 9 splits in a cluster on sm_90a yet"
-    assert variant_for(replace(SHORT, splits=9, merge="cluster"), ARCH) == refused
-    assert isinstance(variant_for(replace(SHORT, merge="cluster"), "sm_100a"), str)
+    refused = "no kernel for head_dim 64 merges 2 splits in a cluster on sm_90a yet"
+    assert variant_for(replace(SHORT, splits=2, merge="cluster"), ARCH) == refused
+    assert isinstance(variant_for(replace(SHORT, splits=2, merge="cluster"), "sm_100a"), str)
     assert fault(replace(SHORT, splits=1, merge="cluster")) is not None
 
 
@@ -566,9 +574,8 @@ def test_hopper_s_rules_are_not_blackwell_s() -> None:
     assert [choice.ctas_per_sm("sm_100a", 64, rows) for rows in (0, 64, 32)] == [1, 2, 2]
 
 
-@pytest.mark.parametrize(("merge", "launches"), [("auto", 2), ("cluster", 1), ("combine", 2)])
-def test_a_cluster_that_merges_needs_no_combine_kernel(merge: Any, launches: int) -> None:
-    item = replace(SHORT, heads=3, s_k=300, splits=5, merge=merge)
+def test_splits_are_merged_by_a_second_launch() -> None:
+    item = replace(SHORT, heads=3, s_k=300, splits=5)
     variant = variant_for(item, ARCH)
     assert isinstance(variant, Variant)
     device, inputs = NumpyDevice(), make_inputs(0, item)
@@ -576,7 +583,6 @@ def test_a_cluster_that_merges_needs_no_combine_kernel(merge: Any, launches: int
     measured = measure(item, outputs, reference(inputs))
     assert (measured.unwritten, measured.nonfinite_mismatches) == (0, 0)
     assert measured.relative_l2 < 1e-6
-    assert len(device.launches) == launches
+    assert len(device.launches) == 2
     _, config = device.launches[0]
-    cluster = (1, 5, 1) if launches == 1 else (1, 1, 1)
-    assert config == LaunchConfig((1, 5, 1), (256, 1, 1), variant.shape.shared_bytes, cluster, overlaps=True)
+    assert config == LaunchConfig((1, 5, 1), (256, 1, 1), variant.shape.shared_bytes, overlaps=True)

@@ -3,7 +3,7 @@
 FOLDER, a new one, gets a log of each step and session.json with their exit codes and seconds, and
 records/         run records of `fmha run-matrix --host local`, one a suite: what `fmha compare` reads
 bench.json       of `fmha bench`
-sanitizer-*.log  compute-sanitizer's four tools over small problems of each kernel
+sanitizer-*.log  compute-sanitizer's four tools over a small configuration of each variant
 ncu-*.log        the profile of each head_dim's decode
 
 `--seconds` bounds all of it: what runs when they are over is ended, and nothing more begun. With `--device emulator`
@@ -30,15 +30,12 @@ from typing import Any
 import yaml
 
 from fmha.harness.bench.shapes.shape_cases import CASES
-from fmha.harness.bench.shapes.variants import LAUNCHED, OF_KIND
 from fmha.harness.worker.processes.groups import run_group
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "sm_90a"
 SANITIZER_PROCESSES = 8
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# Every kernel that the harness launches, by its name in fmha.harness.bench.shapes.variants.
-KERNELS = [*LAUNCHED, *OF_KIND]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
 NAMED = ("proven", "seed", "cover-sm90", "dsv4", "ragged", "extreme", "long", "layouts", "paged")
@@ -111,16 +108,17 @@ def matrix(session: SiliconSession, device: str, suites: Sequence[str], limit: f
                 session.run(f"cancel-{suite}", [*python, "cancel", newest, "--host", "local"], 30, root, late=True)
 
 
-def sanitize(session: SiliconSession, cubins: Path) -> None:
-    """Every tool over every kernel, several at a time: slow, and not on the GPU."""
-    check = [sys.executable, "-m", "fmha.harness.bench.shapes.check", str(cubins), "--few"]
+def sanitize(session: SiliconSession) -> None:
+    """Every tool over a small configuration of every variant, several at a time: slow, and not on the GPU."""
+    check = [sys.executable, "-m", "fmha.harness.bench.gpus.each", "--part"]
 
-    def one(job: tuple[str, str]) -> SessionStep:
-        tool, name = job
-        return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 60)
+    def one(job: tuple[str, int]) -> SessionStep:
+        tool, part = job
+        sanitizer = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"]
+        return session.run(f"sanitizer-{tool}-{part}", [*sanitizer, *check, f"{part}/{SANITIZER_PROCESSES}"], 120)
 
     with ThreadPoolExecutor(SANITIZER_PROCESSES) as pool:
-        list(pool.map(one, product(SANITIZERS, KERNELS)))
+        list(pool.map(one, product(SANITIZERS, range(SANITIZER_PROCESSES))))
 
 
 def profile(session: SiliconSession, cubins: Path) -> None:
@@ -128,9 +126,7 @@ def profile(session: SiliconSession, cubins: Path) -> None:
     ncu = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
     ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "fmha.harness.bench.shapes.profile"]
     for head_dim, splits in DECODE_SPLITS.items():
-        session.run(
-            f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}_plain", "decode", str(splits), "1", "1"], 60
-        )
+        session.run(f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}_plain", "decode", str(splits)], 60)
 
 
 def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None:
@@ -139,7 +135,7 @@ def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None
     matrix(session, "cuda", suites, limit)
     bench = [sys.executable, "-m", "fmha", "bench", "--output", str(session.folder / "bench.json")]
     session.run("bench", bench, 300)
-    sanitize(session, cubins)
+    sanitize(session)
     profile(session, cubins)
     shutil.rmtree(cubins, ignore_errors=True)
 

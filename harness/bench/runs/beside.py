@@ -158,7 +158,7 @@ def host_times(peers: Sequence[str]) -> list[dict[str, Any]]:
         measured: dict[str, Any] = {}
         for name, call in calls.items():
             try:
-                measured[name] = _host_time(call)
+                measured[name] = host_time(call)
             except Exception as refusal:  # of a compiler, too
                 measured[name] = {"refused": said(refusal)}
             print(f"  host {row.name} b{row.batch} {name}: {measured[name]}", flush=True)
@@ -166,7 +166,8 @@ def host_times(peers: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def _host_time(call: Call) -> dict[str, float]:
+def host_time(call: Call) -> dict[str, float]:
+    """Of a call that is made again and again, and the bytes that it takes from torch."""
     for _ in range(50):
         call()
     torch.cuda.synchronize()

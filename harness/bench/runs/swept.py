@@ -48,6 +48,7 @@ MOST_SETS: Final = 12
 MOST_ERROR: Final = 8e-3  # relative, of bf16 outputs
 MOST_KEYS_BYTES: Final = 1 << 30  # of K and V of a shape
 ROUNDS: Final = 5
+MOST_TURNS: Final = 4  # of CTAs on the GPU
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 # Query heads and K/V heads of models that are served: Llama, Qwen, Mistral, Gemma and others, whole or a GPU's share.
 HEADS: Final = (
@@ -188,9 +189,9 @@ def choices(shape: DecodeShape, call: Call) -> Iterator[tuple[int, int, Variant,
             continue  # a wide row tile of few rows
         row_tiles, slots = -(-own_rows // launch.rows), MULTIPROCESSORS * launch.ctas_per_sm
         room = slots // (row_tiles * planes.batch)
-        most = min(-(-shape.s_k // launch.keys), max(1, 2 * room), 128)
-        for splits in sorted({*SPLITS, room, room - 1, 2 * room} - {0, -1}):
-            variant = _variant(shape, rows, kind_of(planes, splits, windowed, False))
+        most = min(-(-shape.s_k // launch.keys), max(1, MOST_TURNS * slots // (row_tiles * planes.batch)), 128)
+        for splits in sorted({*SPLITS, room, room - 1, 2 * room, most} - {0, -1}):
+            variant = _variant(shape, rows, kind_of(planes, splits, windowed))
             if splits <= most and variant is not None:
                 yield rows, splits, variant, replace(call, splits=splits)
         balancing = [v for v in _variants(shape.head_dim, rows, True) if balances(v)]
@@ -317,6 +318,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--head-dims", default="", help="of these alone, with commas between")
+    parser.add_argument("--grouped", action="store_true", help="over several K/V heads alone")
     parser.add_argument("--ragged", action="store_true", help="of lengths that differ alone, over several K/V heads")
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
@@ -326,7 +328,9 @@ def main() -> None:
     shapes = [
         shape
         for shape in drawn(options.seed, options.count)
-        if shape.head_dim in of and not (options.ragged and (not shape.lengths or shape.kv_heads == 1))
+        if shape.head_dim in of
+        and not (options.ragged and not shape.lengths)
+        and not ((options.ragged or options.grouped) and shape.kv_heads == 1)
     ]
     build_all(variants_of(shapes))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)

@@ -19,16 +19,15 @@ def prefill(head_dim: int) -> Problem:
 
 
 def checks(shape: BuildShape) -> list[Problem]:
-    """Every mask, branch and output once, small, of those that the kernel of `shape` knows; with row tiles that share
-    loads where it can."""
+    """Every mask, branch and output once, small, of those that the kernel of `shape` knows."""
     return [
         p
-        for p in _checks(shape.head_dim, shape.keys, shape.shares, shape.walks)
+        for p in _checks(shape.head_dim, shape.keys, shape.walks)
         if SM90_KINDS.index(shape.kind) <= SM90_KINDS.index(p.kind)
     ]
 
 
-def _checks(head_dim: int, keys: int, widths: bool, walks: bool) -> list[Problem]:
+def _checks(head_dim: int, keys: int, walks: bool) -> list[Problem]:
     problems = [
         Problem(head_dim, heads=3, t=2, s_k=5 * keys + 7),
         Problem(head_dim, heads=64, t=1, s_k=2 * keys, sink=True, bf16=True),
@@ -71,11 +70,6 @@ def _checks(head_dim: int, keys: int, widths: bool, walks: bool) -> list[Problem
         Problem(head_dim, heads=70, t=1, s_k=5 * keys + 1, shared_kv=True, kv_lens=True, batch=2),
         Problem(head_dim, heads=70, t=1, s_k=5 * keys + 1, splits=4, sink=True, kv_lens=True),
         Problem(head_dim, heads=70, t=1, s_k=9 * keys + 1, splits=9, sink=True, kv_lens=True, batch=2, bf16=True),
-        Problem(
-            head_dim, heads=70, t=2, s_k=5 * keys + 1, splits=4, cluster=(1, 4), sink=True, kv_lens=True, bf16=True
-        ),
-        Problem(head_dim, heads=70, t=2, s_k=9 * keys + 1, splits=8, cluster=(1, 8), normalise=False, shared_kv=True),
-        Problem(head_dim, heads=70, t=2, s_k=9 * keys + 1, splits=6, cluster=(1, 2), sink=True, kv_lens=True, batch=2),
         Problem(head_dim, heads=16, t=9, s_k=7 * keys + 3, spread=20.0, window_right=0),
         Problem(head_dim, heads=2, t=300, s_k=290, window_right=0, bf16=True, seed=5),
         Problem(head_dim, heads=5, t=3, s_k=keys, splits=37, batch=2, sink=True, kv_lens=True),
@@ -97,38 +91,5 @@ def _checks(head_dim: int, keys: int, widths: bool, walks: bool) -> list[Problem
             ),
             Problem(head_dim, heads=6, t=99, s_k=3 * keys, batch=3, walkers=3, kv_lens=True, bf16=True),
             Problem(head_dim, heads=1, t=700, s_k=500, walkers=1, window_left=keys, window_right=0, seed=2),
-        ]
-    if widths:
-        shared = {"heads": 100, "t": 2, "s_k": 5 * keys + 1, "sink": True, "kv_lens": True}
-        problems += [
-            Problem(head_dim, cluster=(2, 1), **shared),  # type: ignore[arg-type]
-            Problem(head_dim, cluster=(2, 3), splits=3, shared_kv=True, window_left=100, window_right=3, **shared),  # type: ignore[arg-type]
-            Problem(
-                head_dim,
-                heads=16,
-                t=9,
-                s_k=2 * keys + 1,
-                splits=2,
-                cluster=(2, 2),
-                topk=70,
-                s_sparse=200,
-                kv_lens=True,
-                sparse_lens=True,
-            ),
-            Problem(
-                head_dim,
-                heads=64,
-                t=2,
-                s_k=4 * keys + 1,
-                cluster=(2, 1),
-                window_left=keys,
-                window_right=0,
-                topk=170,
-                s_sparse=200,
-                kv_lens=True,
-                sparse_lens=True,
-                shared_kv=True,
-                sink=True,
-            ),
         ]
     return problems  # fmt: skip

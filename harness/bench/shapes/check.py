@@ -16,7 +16,7 @@ from fmha.harness.bench.shapes.problem import draw, reference
 from fmha.harness.bench.shapes.variants import ALL, CANDIDATES
 from fmha.harness.worker.devices.cuda import CudaDevice
 
-FEW = 9  # the branches, and one launch whose splits a cluster merges
+FEW = 8  # the branches
 
 
 def main() -> int:

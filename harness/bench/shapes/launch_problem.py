@@ -1,6 +1,6 @@
 """The sm_90a kernels over one of a Problem: tensor maps, parameters, forward and combine, on any device.
 
-Any shape, cluster and number of walkers, where `fmha.harness.kernel_side.launch` launches what the harness chose.
+Any shape and number of walkers, where `fmha.harness.kernel_side.launch` launches what the harness chose.
 Imports no torch, so that compute-sanitizer and ncu start quickly and see our launches only.
 """
 
@@ -43,13 +43,14 @@ def launch(
         if name in addresses
     }
     pointers = {name: address for name, address in addresses.items() if name not in MAPS}
-    config = LaunchConfig(shape.grid(p), (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1), overlaps)
+    config = LaunchConfig(shape.grid(p), (shape.threads, 1, 1), shape.shared_bytes, overlaps=overlaps)
     entry = f"fmha_fwd_sm90_hd{shape.head_dim}"
-    findings = list(device.launch(kernel.module, entry, config, pack(p, p.splits, maps, pointers)).findings)
-    if p.partials > 1:
+    packed = pack(p, maps, pointers)
+    findings = list(device.launch(kernel.module, entry, config, packed).findings)
+    if p.splits > 1:
         combine, grid = combine_launch(p)
         config = LaunchConfig(grid, (COMBINE_THREADS, 1, 1), overlaps=True)
-        findings += device.launch(kernel.module, combine, config, pack(p, p.partials, maps, pointers)).findings
+        findings += device.launch(kernel.module, combine, config, packed).findings
     return findings
 
 
@@ -64,9 +65,9 @@ def output_sizes(p: Problem) -> dict[str, int]:
     rows = p.batch * p.t * p.heads
     sizes = {"o": rows * p.head_dim * (2 if p.bf16 else 4)}
     sizes |= dict.fromkeys(("row_max", "row_sum", "lse"), rows * 4)
-    if p.partials > 1:
-        sizes |= {"partial_o": p.partials * rows * p.head_dim * 4}
-        sizes |= dict.fromkeys(("partial_max", "partial_sum"), p.partials * rows * 4)
+    if p.splits > 1:
+        sizes |= {"partial_o": p.splits * rows * p.head_dim * 4}
+        sizes |= dict.fromkeys(("partial_max", "partial_sum"), p.splits * rows * 4)
     return sizes
 
 

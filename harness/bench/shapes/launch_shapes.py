@@ -11,7 +11,7 @@ from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPE
 
 def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
     """Entry and grid of the combine kernel."""
-    suffix, grid = choice.combine_launch(choice.ARCH, p, p.partials)
+    suffix, grid = choice.combine_launch(choice.ARCH, p, p.splits)
     return f"fmha_combine_sm90{suffix}", grid
 
 
@@ -50,11 +50,6 @@ class BuildShape:
         )
 
     @property
-    def shares(self) -> bool:
-        """Whether two row tiles in a cluster can share their loads."""
-        return self.boxes % 2 == 0
-
-    @property
     def walks(self) -> bool:
         """Whether a CTA may have several row tiles."""
         return self.kind == "dense" and self.column_groups == 1 and self.overlap
@@ -78,8 +73,8 @@ class BuildShape:
         return own + tuple(f"FMHA_SM90_{name}={value}" for name, value in values.items())
 
     def row_tiles(self, p: Problem) -> int:
-        """Of a batch entry: as many as clusters of row tiles take."""
-        return -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
+        """Of a batch entry."""
+        return -(-p.t * p.heads // self.rows)
 
     def grid(self, p: Problem) -> tuple[int, int, int]:
         """Of the forward kernel."""

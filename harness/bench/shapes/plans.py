@@ -9,32 +9,27 @@ from dataclasses import dataclass
 class LaunchPlan:
     shape: str
     splits: int = 1
-    cluster: tuple[int, int] = (1, 1)
     overlaps: bool = True  # the grid before it
 
     def describe(self) -> str:
         late = "" if self.overlaps else ", no overlap"
-        return f"{self.shape}, {self.splits} splits, cluster {self.cluster[0]} x {self.cluster[1]}{late}"
+        return f"{self.shape}, {self.splits} splits{late}"
 
 
-# An H200 holds 128 CTAs at once whatever the cluster, but only 15 clusters of 8: sixteen would take two turns.
 TRIED = {
     ("decode", 64): [LaunchPlan("hd64_plain", 8), LaunchPlan("hd64_whole", 8)],
     ("decode", 128): [LaunchPlan("hd128_plain", 8), LaunchPlan("hd128_small", 8), LaunchPlan("hd128_short_plain", 8)],
-    ("decode", 256): [LaunchPlan("hd256_plain", 8), LaunchPlan("hd256", 8, (1, 2))],
+    ("decode", 256): [LaunchPlan("hd256_plain", 8)],
     ("decode", 512): [
         LaunchPlan("hd512_plain", 4),
         LaunchPlan("hd512_plain", 4, overlaps=False),
-        LaunchPlan("hd512", 4, (2, 1)),
     ],
     ("short", 64): [
         LaunchPlan("hd64_short_plain", 8),
-        LaunchPlan("hd64_short", 8, (1, 8)),
         LaunchPlan("hd64_plain", 4),
     ],
     ("short", 128): [
         LaunchPlan("hd128_short_plain", 8),
-        LaunchPlan("hd128_short", 8, (1, 8)),
         LaunchPlan("hd128_plain", 4),
     ],
     ("short", 256): [LaunchPlan("hd256_short_plain", 8), LaunchPlan("hd256_plain", 8)],

@@ -40,16 +40,10 @@ class Problem:
     normalise: bool = True
     bf16: bool = False
     splits: int = 1
-    cluster: tuple[int, int] = (1, 1)  # row tiles, splits
     walkers: int = 0  # CTAs that draw the row tiles of all batch entries; 0: one for each row tile
     spread: float = 1.0  # of the logits
     poison: bool = True
     seed: int = 0
-
-    @property
-    def partials(self) -> int:
-        """Partial results that the combine kernel merges; 1: the forward kernel writes the result."""
-        return self.splits // self.cluster[1]
 
     @property
     def page_size(self) -> int:
@@ -70,12 +64,12 @@ class Problem:
     def kind(self) -> str:
         """The kernel that knows enough for it, of SM90_KINDS; those before it know more."""
         windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)
-        kind = kind_of(self, self.splits, windowed, self.cluster != (1, 1))
+        kind = kind_of(self, self.splits, windowed)
         return "plain" if kind == "dense" and not (windowed or self.walkers) else kind
 
     @property
     def flags(self) -> int:
-        f16 = self.splits > 1 and self.cluster[1] == 1 and params.partial_f16(self.head_dim, self.bf16)
+        f16 = self.splits > 1 and params.partial_f16(self.head_dim, self.bf16)
         return params.flags_of(
             normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
         )
@@ -171,8 +165,8 @@ def map_shapes(p: Problem, rows: int, keys: int) -> dict[str, tuple[tuple[int, .
     return shapes
 
 
-def pack(p: Problem, splits: int, maps: Mapping[str, bytes], pointers: Mapping[str, int]) -> bytes:
-    """FmhaParams; `splits` is p.splits for the forward kernel, p.partials for the combine kernel."""
+def pack(p: Problem, maps: Mapping[str, bytes], pointers: Mapping[str, int]) -> bytes:
+    """FmhaParams, of the forward and of the combine kernel."""
     given: dict[str, Any] = {**maps, **pointers}
     return params.FmhaParams(
         **given,
@@ -182,7 +176,7 @@ def pack(p: Problem, splits: int, maps: Mapping[str, bytes], pointers: Mapping[s
         s_k=p.s_k,
         s_sparse=p.s_sparse,
         topk=p.topk,
-        splits=splits,
+        splits=p.splits,
         window_left=p.window_left,
         window_right=p.window_right,
         scale=p.scale,

@@ -1,6 +1,6 @@
 """One launch for ncu, without torch.
 
-`python -m fmha.harness.bench.shapes.profile FOLDER SHAPE KIND SPLITS WIDTH HEIGHT [kv]`
+`python -m fmha.harness.bench.shapes.profile FOLDER SHAPE KIND SPLITS [kv]`
 """
 
 import sys
@@ -15,12 +15,12 @@ from fmha.harness.worker.devices.cuda import CudaDevice
 
 if __name__ == "__main__":
     folder, name, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    splits, width, height = (int(a) for a in sys.argv[4:7])
+    splits = int(sys.argv[4])
     shape = CANDIDATES[name]
     p = {"decode": decode(shape.head_dim), "short": decode(shape.head_dim, 512, 1), "prefill": prefill(shape.head_dim)}[
         kind
     ]
-    p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
+    p = replace(p, splits=splits, shared_kv="kv" in sys.argv)
     device = CudaDevice()
     kernel = BuiltKernel(device.load(folder / f"{name}.cubin"), shape)
     x = draw(p)

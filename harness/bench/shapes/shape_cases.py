@@ -19,9 +19,8 @@ def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
     yield replace(plain, mask="window", window=90, query_offsets="mixed", kv="shared", batch=2, data="extreme")
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="combine", output="fp32")
     if "whole" not in kinds_of(rows):
-        return  # it knows neither lists nor clusters
+        return  # it knows no lists
     yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
-    yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="cluster", output="fp32")
 
 
 def _short(head_dim: int) -> Iterator[Configuration]:

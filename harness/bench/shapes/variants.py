@@ -21,7 +21,7 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd256_long": OTHERS[256, 128],
 }
 
-# What the harness launches, by head_dim and FMHA_ROWS; then the same without lists and clusters, and without windows.
+# What the harness launches, by head_dim and FMHA_ROWS; then the same without lists, and without windows.
 LAUNCHED = {name: kernel for name, shape in CANDIDATES.items() for kernel in SM90_KERNELS if shape == shape_of(*kernel)}
 OF_KIND = {
     f"{name}_{kind}": shape_of(*kernel, kind) for kind in ("dense", "plain") for name, kernel in LAUNCHED.items()

@@ -2,9 +2,10 @@
 `python -m fmha.harness.bench.trials.order RECORD`, a file of `fmha.harness.bench.trials.tried`.
 
 Each trial of the record is launched on the emulator at its full size with the timing of an H200, a few of its CTAs, and
-the model says how long the call takes. Trials of one problem are a pair where their builds, splits or clusters differ,
-or whether they overlap the grid before. A pair is right if the one that was measured faster is modelled faster.
-Those of builds that there are no more are left out. `--only WORD` keeps the trials whose kind and build have the word.
+the model says how long the call takes. Trials of one problem are a pair where their builds or splits differ, or
+whether they overlap the grid before. A pair is right if the one that was measured faster is modelled faster.
+Those of builds that there are no more, and those
+whose splits a cluster merged, are left out. `--only WORD` keeps the trials whose kind and build have the word.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 
 GPU: Final = "h200"
 PROBLEM: Final = ("kind", "head_dim", "shared_kv")
-PLAN: Final = ("shape", "splits", "cluster", "overlaps_grid_before")
+PLAN: Final = ("shape", "splits", "overlaps_grid_before")
 APART: Final = (0.05, 0.1)  # how far apart two were measured, at least
 
 
@@ -47,11 +48,11 @@ class TrialRow:
 
     def __str__(self) -> str:
         kind, head_dim, _ = self.problem
-        shape, splits, (width, height), overlaps = self.plan
+        shape, splits, overlaps = self.plan
         late = "" if overlaps else ", no overlap"
         words = f"{kind:10} {head_dim:3}  {self.measured_us:8.1f} {self.modelled_us:8.1f} us"
         error = self.modelled_us / self.measured_us - 1
-        return f"{words} {error:+5.0%}  {shape}, {splits} splits, cluster {width} x {height}{late}"
+        return f"{words} {error:+5.0%}  {shape}, {splits} splits{late}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def matched(record: Mapping[str, Any], only: str = "") -> list[tuple[Trial, Mapp
     """The trials that the record has, the first row of each."""
     known = {_named(row_of(trial, {})): trial for trial in every_trial()}
     found: dict[Any, tuple[Trial, Mapping[str, Any]]] = {}
-    for measured in record["rows"]:
+    for measured in _alone(record):
         name = _named(measured)
         if name in known:
             found.setdefault(name, (known[name], measured))
@@ -114,7 +115,7 @@ def pairs(rows: Sequence[TrialRow]) -> list[Pair]:
 def noise(record: Mapping[str, Any]) -> float:
     """How far apart two timings of one trial are, at most: nearer ones have no order."""
     times: dict[Any, list[float]] = {}
-    for measured in record["rows"]:
+    for measured in _alone(record):
         times.setdefault(_named(measured), []).append(float(measured["median_us"]))
     return max(max(both) / min(both) - 1 for both in times.values())
 
@@ -130,9 +131,13 @@ def rates(found: Sequence[Pair], apart: float) -> list[str]:
     return lines
 
 
+def _alone(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Its rows, without those of CTAs in clusters, which kernels knew once."""
+    return [row for row in record["rows"] if row.get("cluster", [1, 1]) == [1, 1]]
+
+
 def _named(row: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    plan = dict(row) | {"cluster": tuple(row["cluster"])}
-    return tuple(row[name] for name in PROBLEM), tuple(plan[name] for name in PLAN)
+    return tuple(row[name] for name in PROBLEM), tuple(row[name] for name in PLAN)
 
 
 def main() -> int:

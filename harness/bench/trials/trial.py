@@ -23,7 +23,7 @@ HALVES: dict[int, tuple[str, ...]] = {
 }
 PLAIN = "_plain"
 SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256_short", 512: "hd512"}  # the rule's shape for short launches
-Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
+Planned = tuple[str, int, bool]  # build, splits, whether it overlaps the grid before it
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Trial:
 
     def describe(self) -> str:
         p = self.problem
-        return LaunchPlan(self.shape, p.splits, p.cluster, self.overlaps).describe()
+        return LaunchPlan(self.shape, p.splits, self.overlaps).describe()
 
 
 def problem_of(kind: str, head_dim: int) -> Problem:
@@ -55,50 +55,42 @@ def problem_of(kind: str, head_dim: int) -> Problem:
 
 
 def _decode(head_dim: int) -> Iterator[Planned]:
-    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    whole, splits = f"hd{head_dim}", SPLITS[head_dim]
     own = whole + PLAIN
-    yield own, splits, one, True
-    yield own, splits, one, False
-    yield whole, splits, one, True
-    yield whole, splits, (2, 1) if head_dim == 512 else (1, 2), True
-    yield own, splits, one, True  # again: what two runs differ by
+    yield own, splits, True
+    yield own, splits, False
+    yield whole, splits, True
+    yield own, splits, True  # again: what two runs differ by
     for half in HALVES[head_dim]:
-        yield half, splits, one, True
-        yield half, splits // 2, one, True
+        yield half, splits, True
+        yield half, splits // 2, True
 
 
 def _decode_few(head_dim: int) -> Iterator[Planned]:
     """Of K = V: the build to beat, and one that may."""
-    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
-    yield whole + PLAIN, splits, one, True
-    if head_dim == 512:
-        yield whole, splits, (2, 1), True
+    whole, splits = f"hd{head_dim}", SPLITS[head_dim]
+    yield whole + PLAIN, splits, True
     for half in HALVES[head_dim][:1]:
-        yield half, splits, one, True
+        yield half, splits, True
 
 
 def _decode_b8(head_dim: int) -> Iterator[Planned]:
-    """Half the batch entries, twice the splits; in clusters of eight there is one turn now."""
-    whole, splits = f"hd{head_dim}", 2 * SPLITS[head_dim]
-    own = whole + PLAIN
-    yield own, splits, (1, 1), True
-    yield own, 8, (1, 1), True
-    yield whole, 8, (1, 8), True
-    yield whole, splits, (1, splits // 2 if splits == 8 else 8), True
+    """Half the batch entries, twice the splits."""
+    own, splits = f"hd{head_dim}{PLAIN}", 2 * SPLITS[head_dim]
+    yield own, splits, True
+    yield own, 8, True
 
 
 def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
-    own, small, one = f"hd{head_dim}{PLAIN}", SMALL[head_dim], (1, 1)
+    own, small = f"hd{head_dim}{PLAIN}", SMALL[head_dim]
     for splits in (4, 8):
-        yield own, splits, one, True
-        yield small + PLAIN, splits, one, True
-        yield small, splits, (1, splits), True
-    yield small, 8, one, True
+        yield own, splits, True
+        yield small + PLAIN, splits, True
+    yield small, 8, True
     if head_dim == 512:
-        yield own, 11, one, True  # a tile each of 512 keys
+        yield own, 11, True  # a tile each of 512 keys
     if s_k == 1024:
-        yield small + PLAIN, 16, one, True
-        yield small, 16, (1, 8), True
+        yield small + PLAIN, 16, True
 
 
 def _prefill(head_dim: int) -> Iterator[Planned]:
@@ -111,9 +103,7 @@ def _prefill(head_dim: int) -> Iterator[Planned]:
         512: (),
     }[head_dim]
     for shape in (own, own, whole, *others):
-        yield shape, 1, (1, 1), True
-    if head_dim == 512:
-        yield whole, 1, (2, 1), True
+        yield shape, 1, True
 
 
 def _plans(kind: str, head_dim: int, s_k: int) -> Iterator[Planned]:
@@ -126,8 +116,8 @@ def trials(kind: str, head_dim: int) -> list[Trial]:
     """Each with its problem at full size."""
     p = problem_of(kind, head_dim)
     found = [
-        Trial(kind, replace(p, splits=splits, cluster=cluster), shape, overlaps)
-        for shape, splits, cluster, overlaps in _plans(kind, head_dim, p.s_k)
+        Trial(kind, replace(p, splits=splits), shape, overlaps)
+        for shape, splits, overlaps in _plans(kind, head_dim, p.s_k)
     ]
     return found if kind in ("decode", "prefill") else list(dict.fromkeys(found))  # there one is timed twice
 

@@ -43,7 +43,6 @@ def row_of(trial: Trial, measured: dict[str, Any]) -> dict[str, Any]:
     plan = {
         "shape": trial.shape,
         "splits": p.splits,
-        "cluster": list(p.cluster),
         "overlaps_grid_before": trial.overlaps,
     }
     return {"kind": trial.kind, "head_dim": p.head_dim, "shared_kv": p.shared_kv} | plan | measured
@@ -55,7 +54,7 @@ def on_emulator(trials: Sequence[Trial], keep: Keep) -> None:
     seen = set()
     for trial in trials:
         p = trial.problem
-        launch = (trial.shape, p.splits, p.cluster, p.shared_kv, trial.long)
+        launch = (trial.shape, p.splits, p.shared_kv, trial.long)
         if launch not in seen:
             seen.add(launch)
             keep(row_of(trial, attempt(trial)))
@@ -123,9 +122,8 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
             median, p90 = (row.get(name, float("nan")) for name in ("median_us", "p90_us"))
             words = f"{kind:10} hd{head_dim:<4} {median:8.2f} {p90:8.2f} us"
             direct = f", direct {row['direct_us']:.2f}" if "direct_us" in row else ""
-            cluster = "x".join(map(str, row["cluster"]))
             late = "" if row["overlaps_grid_before"] else ", no overlap"
-            print(f"{words}  {row['shape']}, {row['splits']} splits, cluster {cluster}{late}{direct}", flush=True)
+            print(f"{words}  {row['shape']}, {row['splits']} splits{late}{direct}", flush=True)
 
 
 def main() -> int:

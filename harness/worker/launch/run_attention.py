@@ -16,7 +16,6 @@ from fmha.harness.judge.oracle.inputs import Inputs, poison
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.kernel_side.choice import ARCH, Balance
 from fmha.harness.kernel_side.launch import Call, contiguous, launch_attention
-from fmha.harness.kernel_side.variants import merges_in_cluster
 from fmha.harness.worker.launch.scatter import query_lengths, scattered, scattered_call, unpacked
 from fmha.harness.worker.planner.sides import Launcher
 
@@ -157,7 +156,6 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
         normalise=item.output != "unnormalised",
         output_bf16=item.output == "bf16",
         splits=item.splits,
-        in_cluster=merges_in_cluster(item, arch),
         kv_heads=item.kv_heads,
         balance=_balance(item, arch) if item.merge == "balanced" else None,
     )

@@ -1,4 +1,4 @@
-// TMA forms that only this kernel needs: without a cache policy, multicast to a cluster, and single rows.
+// TMA forms that only this kernel needs: without a cache policy, and single rows.
 #pragma once
 
 #include <stdint.h>
@@ -48,16 +48,6 @@ __device__ __forceinline__ void prefetch_tile_3d(const FmhaTensorMap& map, int32
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y),
                  "r"(z)
                  : "memory");
-}
-
-// As tma_tile_3d, into the same place of every CTA of `mask` (by cluster rank), counted on the barrier of each.
-__device__ __forceinline__ void tma_multicast_3d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier,
-                                                 int32_t x, int32_t y, int32_t z, uint16_t mask) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination),
-        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(mask)
-        : "memory");
 }
 
 __device__ __forceinline__ void tma_load_2d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,

@@ -13,9 +13,11 @@ struct Choice {
     i64 asked = 0, splits = 1;
 };
 
-inline const Pace* pace_of(const Tables& tables, i64 head_dim, i64 asked, bool by_head) {
+enum Knows : i64 { kOneHead, kHeads, kLengths };  // of paces.py
+
+inline const Pace* pace_of(const Tables& tables, i64 head_dim, i64 asked, Knows knows) {
     for (const Pace& pace : tables.paces)
-        if (pace.head_dim == head_dim && pace.asked == asked && pace.by_head == by_head) return &pace;
+        if (pace.head_dim == head_dim && pace.asked == asked && pace.knows == knows) return &pace;
     return nullptr;
 }
 
@@ -43,28 +45,35 @@ inline bool may_balance(const Tables& tables, const Call& call, i64 asked) {
 inline Choice cheapest(const Tables& tables, const Call& call, bool by_head, double mean, i64 splits) {
     const Decode of{call.head_dim, call.planes(), call.rows(), call.s_k, mean};
     const Rates& rates = rates_of(tables, call.head_dim);
+    const Knows knows = by_head ? kHeads : kOneHead;
+    const auto there = [&](i64 asked) {
+        return pace_of(tables, call.head_dim, asked, knows) && (!asked || of.rows <= kMostShort);
+    };
+    const auto holds = [&](i64 asked) {
+        return there(asked) && splits <= most_splits(of, tables.shape_of(call.head_dim, asked));
+    };
+    // With splits, of shapes of which the GPU has places for so many CTAs, if there are any.
+    const bool any = splits > 1 && (holds(0) || holds(kShortRows));
     Choice best;
     double least = 0;
     bool first = true;
     for (const i64 asked : {i64{0}, kShortRows}) {
-        const Pace* const pace = pace_of(tables, call.head_dim, asked, by_head);
-        if (!pace || (asked && of.rows > kMostShort)) continue;
+        if (!there(asked) || (any && !holds(asked))) continue;
         const Shape& shape = tables.shape_of(call.head_dim, asked);
-        const auto price = [&](i64 tried, const Pace& of_it) {
-            const double us = call_us(of, shape, tried, of_it, rates);
+        const auto price = [&](i64 tried, Knows of_it) {
+            const double us = call_us(of, shape, tried, *pace_of(tables, call.head_dim, asked, of_it), rates);
             if (first || us < least) best = {asked, tried}, least = us, first = false;
         };
         // Without splits more rows than those of a narrow tile are not priced here: rows_of_cta.
         const bool alone = !asked || (by_head && of.rows <= kShortRows);
         const auto take = [&](i64 tried) {
-            if (tried > 1 || alone) price(tried, *pace);
+            if (tried > 1 || alone) price(tried, knows);
         };
         if (splits)
             take(splits);
         else
             splits_to_try(of, shape, take);
-        // What balances splits knows K/V heads.
-        if (!splits && may_balance(tables, call, asked)) price(kBalanced, *pace_of(tables, call.head_dim, asked, true));
+        if (!splits && may_balance(tables, call, asked)) price(kBalanced, kLengths);
     }
     return best;
 }

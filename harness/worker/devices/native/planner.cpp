@@ -296,8 +296,9 @@ PyObject* make(PyTypeObject* type, PyObject* given, PyObject*) {
             [](Values v) { return Shape{whole(v[0]), whole(v[1]), whole(v[2]), whole(v[3]), whole(v[4])}; }) &&
         take_rows<Pace>(paces, 6, tables.paces,
                         [](Values v) { return Pace{whole(v[0]), whole(v[1]), whole(v[2]), v[3], v[4], v[5]}; }) &&
-        take_rows<Rates>(rates, 9, tables.rates,
-                         [](Values v) { return Rates{whole(v[0]), v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]}; });
+        take_rows<Rates>(rates, 10, tables.rates, [](Values v) {
+            return Rates{whole(v[0]), v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
+        });
     if (right) return reinterpret_cast<PyObject*>(planner);
     Py_DECREF(planner);
     return nullptr;

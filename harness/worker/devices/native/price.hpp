@@ -8,7 +8,7 @@
 
 namespace fmha::planner {
 
-constexpr i64 kPartKeys = 128, kMostSplits = 128, kBalanced = -1;
+constexpr i64 kPartKeys = 128, kMostSplits = 128, kTurns = 4, kTurnsApart = 2, kBalanced = -1;
 constexpr i64 kMostForAWarp = 16, kCombineCtas = 4;
 constexpr double kInFlight = 8, kManyInFlight = 32, kUnknown = 0, kSideBySide = 0.9;
 constexpr double kLikely[] = {0.15, 0.6};
@@ -33,38 +33,45 @@ inline double call_us(const Decode& of, const Shape& shape, i64 splits, const Pa
     const double mean = of.mean;
     const i64 row_tiles = divide_up(of.rows, shape.rows) * of.planes, key_tiles = divide_up(of.keys, shape.keys);
     const i64 slots = kMultiprocessors * shape.ctas_per_sm;
-    double each, parts;
+    double tiles, turns, more, parts;
     i64 ctas;
     if (splits == kBalanced) {
         const double least = real(kPartKeys) / real(shape.keys);
-        const double tiles = std::max(mean * real(key_tiles) * real(of.planes) / real(slots), least);
+        tiles = std::max(mean * real(key_tiles) * real(of.planes) / real(slots), least);
         ctas = std::min(slots, row_tiles * key_tiles);
-        each = rates.balanced + pace.around + tiles * (shape.ctas_per_sm > 1 ? pace.together : pace.tile);
+        turns = 1.0;
+        more = real(of.planes) / real(slots) * rates.further;
         parts = real(slots) / real(of.planes) + 1.0;
     } else {
+        tiles = real(divide_up(key_tiles, splits));
         ctas = row_tiles * splits;
-        const bool alone = ctas <= kMultiprocessors || shape.ctas_per_sm == 1;
-        const double of_tile = alone ? pace.tile : pace.together;
-        each = pace.around + real(divide_up(key_tiles, splits)) * of_tile;
-        each *= mean < 1.0 ? std::max(1.0, real(ctas) / real(slots) * mean) : real(divide_up(ctas, slots));
+        turns = mean < 1.0 ? std::max(1.0, real(ctas) / real(slots) * mean) : real(divide_up(ctas, slots));
+        more = mean < 1.0 ? std::max(0.0, real(ctas) / real(slots) - 1.0) * rates.empty : 0.0;
         parts = real(splits);
     }
+    const bool alone = ctas <= kMultiprocessors || shape.ctas_per_sm == 1;
+    const double each = (pace.around + tiles * (alone ? pace.tile : pace.together)) * turns + more;
     const double used = std::min(1.0, real(ctas) / real(kMultiprocessors));
     const double bytes = mean * real(of.planes) * real(of.keys) * real(of.head_dim) * 4;
     const double time = together(each, rates.lead + bytes / (rates.memory * std::sqrt(used)));
     if (splits == 1) return rates.launch + time;
     const i64 rows = of.planes * of.rows;
     const bool many = splits > kMostForAWarp && rows <= kCombineCtas * kMultiprocessors;
-    const double turns = std::ceil(parts / (many ? kManyInFlight : kInFlight));
+    const double of_parts = std::ceil(parts / (many ? kManyInFlight : kInFlight));
     const double moved = parts * real(rows) * real(of.head_dim) * rates.part_bytes / rates.cache;
-    return rates.launch + time + rates.merge + turns * rates.merge_turn + moved;
+    return rates.launch + time + rates.merge + of_parts * rates.merge_turn + moved;
+}
+
+inline i64 most_splits(const Decode& of, const Shape& shape) {
+    const i64 tiles = divide_up(of.keys, shape.keys), ctas = divide_up(of.rows, shape.rows) * of.planes;
+    const i64 turns = of.mean == 1.0 ? kTurns : kTurnsApart;
+    return std::max<i64>(1, std::min({turns * kMultiprocessors * shape.ctas_per_sm / ctas, tiles, kMostSplits}));
 }
 
 // price.splits_to_try, each handed to `take`.
 template <class Take>
 void splits_to_try(const Decode& of, const Shape& shape, const Take& take) {
-    const i64 tiles = divide_up(of.keys, shape.keys), ctas = divide_up(of.rows, shape.rows) * of.planes;
-    const i64 room = std::min({kMultiprocessors * shape.ctas_per_sm / ctas, tiles, kMostSplits});
+    const i64 tiles = divide_up(of.keys, shape.keys), room = most_splits(of, shape);
     take(1);
     for (i64 splits = 2; splits <= room;) {
         take(splits);

@@ -60,14 +60,14 @@ struct Shape {
     i64 head_dim, asked, rows, keys, ctas_per_sm;
 };
 
-// Of price.py.
+// Of paces.py.
 struct Pace {
-    i64 head_dim, asked, by_head;
+    i64 head_dim, asked, knows;
     double around, tile, together;
 };
 struct Rates {
     i64 head_dim;
-    double launch, memory, lead, merge, merge_turn, cache, part_bytes, balanced;
+    double launch, memory, lead, merge, merge_turn, cache, part_bytes, further, empty;
 };
 
 struct Tables {
