@@ -216,8 +216,9 @@ class Configuration:
     merge: MergeChoice = field(
         default="auto",
         metadata=_axis(
-            "of splits: `cluster`, within one, which kernels of earlier commits knew; `combine`; `balanced`: so many CTAs"
-            " in all, which divide the keys of all entries evenly, on sm_100a an entry each at least; `auto` as for `rows`",
+            "of splits: `cluster`, within one, which kernels of earlier commits knew; `combine`; `balanced`: so many"
+            " CTAs in all, which divide the keys of all entries evenly, on sm_100a an entry each at least; `auto` as"
+            " for `rows`",
             "merge-",
             "merge",
         ),
