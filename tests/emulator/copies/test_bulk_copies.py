@@ -237,7 +237,10 @@ def test_who_has_waited_for_a_store_reads_what_it_has_written(schedule: Any) -> 
 
 
 def test_an_exit_with_one_store_that_nothing_waits_for() -> None:
-    assert store_then(FENCE, "") == {"exit-with-work-in-flight"}
+    """Told of its lane, which has not waited, and not only of the store, where that is still under way."""
+    found = _store_then(FENCE, "").report.findings
+    assert {each.rule for each in found} == {"exit-with-work-in-flight"}
+    assert any("exits with bulk stores that may still read shared memory" in each.message for each in found)
 
 
 def test_a_copy_of_the_phase_before_is_none_of_this_one() -> None:
