@@ -25,6 +25,10 @@ FMHA := $(VENV)/bin/fmha
 # -qq: pip warns once a package about every index that lacks it; errors still show. A tenth of what it installs is ever imported, and
 # Python compiles that then, once: where the environment forbids bytecode, each start would do it again.
 PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input --no-compile
+# LOCKED names a file of packages with their digests, which the workflows install: pip then takes nothing else from an index. Only torch
+# and Triton, whose index is another one, are left to it.
+LOCKED ?=
+OFFLINE := $(if $(LOCKED),--no-index)
 unexport PYTHONDONTWRITEBYTECODE
 
 CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime harness -name "*.cpp" -o -name "*.hpp")
@@ -181,6 +185,7 @@ $(STAMPS)/venv:
 	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "venv: $$($$python --version), $(VENV)"; \
 	    $$python -m venv $(VENV); \
+	    $(if $(LOCKED),$(PIP) --require-hashes --no-deps --only-binary :all: -r $(LOCKED);) \
 	    mkdir -p $(@D); touch $@; exit 0; \
 	  fi; \
 	done; \
@@ -195,7 +200,7 @@ $(STAMPS)/site: SETS := site
 $(addprefix $(STAMPS)/,build run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'
 	@$(PY) scripts/requirements.py $(SETS) >$@.txt
-	@$(PIP) -c constraints.txt -r $@.txt
+	@$(PIP) $(OFFLINE) -c constraints.txt -r $@.txt
 	@touch $@
 
 # Never torch's default build: it brings gigabytes of CUDA libraries. FMHA_TORCH=required is for CI, where nothing may skip.
@@ -232,7 +237,7 @@ perfetto: $(STAMPS)/venv
 # compiles each folder as one unit: a third less to do. What was begun one way goes on that way, until make clean.
 $(STAMPS)/core: $(STAMPS)/build $(STAMPS)/modules CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
-	@$(PIP) --no-deps --no-build-isolation \
+	@$(PIP) $(OFFLINE) --no-deps --no-build-isolation \
 	  $(if $(wildcard build/*/CMakeCache.txt),,$(QUICK:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
 	@touch $@
 
@@ -260,5 +265,5 @@ nvcc: $(STAMPS)/run
 	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from fmha.harness.worker.compilers.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
 	  echo 'install: nvcc'; \
 	  $(PY) scripts/requirements.py nvcc >$(STAMPS)/nvcc.txt; \
-	  $(PIP) -c constraints.txt -r $(STAMPS)/nvcc.txt; \
+	  $(PIP) $(OFFLINE) -c constraints.txt -r $(STAMPS)/nvcc.txt; \
 	}
