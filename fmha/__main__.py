@@ -7,6 +7,9 @@ so that its C module is asked. What comes before is Python's own start, and the 
 import os
 from _signal import SIG_IGN, SIGINT, getsignal, signal  # type: ignore[import-not-found]
 
+# Commands that run nothing of a user's in this process, whose objects may want an end of their own.
+QUICK = ("run-matrix", "attach", "logs", "cancel", "clean", "ps", "hosts")
+
 
 def _leave(number: int, frame: object) -> None:
     """An interrupt while we are being loaded: there is nothing to clear up yet, and a traceback would say nothing."""
@@ -22,7 +25,30 @@ def main() -> None:
     """Loads the command line and hands over to it: from then on it answers for signals."""
     from fmha.harness.cli import main as command_line
 
-    command_line()
+    try:
+        command_line()
+    except SystemExit as stop:
+        import sys
+
+        if type(stop.code) is int and sys.argv[1:2] and sys.argv[1] in QUICK:
+            _end(stop.code)
+        raise
+
+
+def _end(code: int) -> None:
+    """What an interpreter does at its end, without taking each module apart, which takes 25 ms."""
+    import atexit
+    import sys
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            code = code or 3
+    os._exit(code)
 
 
 if __name__ == "__main__":

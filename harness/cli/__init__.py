@@ -8,7 +8,6 @@ import io
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +106,8 @@ def _answer(error: BaseException, debug: bool) -> int:
             lines = [f"internal error: {type(error).__name__}: {error}; FMHA_DEBUG=1 shows where"]
     try:
         if debug:
+            import traceback
+
             traceback.print_exception(error)
         for line in lines:
             print(f"fmha: {one_line(line)}", file=sys.stderr)

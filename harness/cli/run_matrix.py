@@ -214,6 +214,7 @@ def _load_report() -> None:
     import_module("fmha.harness.stages.report")
     import_module("fmha.harness.evidence.github")
     import_module("fmha.harness.archive.files")
+    import_module("fmha.harness.stages.archive")
     installed_sources()  # which is known from here on
 
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +66,8 @@ def keep(root: Path, name: str, matrix: Matrix) -> None:
     text = json.dumps(plain_of(matrix), separators=(",", ":")).encode()
     with contextlib.suppress(FmhaError, OSError):
         folder = account.folder(FOLDER, outside=root)
+        import tempfile  # here: as a rule nothing is to be written, and a command waits for its imports
+
         descriptor, part = tempfile.mkstemp(prefix=".new-", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -16,7 +16,6 @@ from typing import IO, Protocol
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts.shipment import COMMAND
-from fmha.harness.worker.processes.groups import describe_exit
 
 WRITE_SECONDS = 30.0  # without a byte taken, and the line is lost
 EXIT_SECONDS = 5.0  # between the last that a process writes and its exit code
@@ -120,6 +119,8 @@ class ProcessCarrier:
         code = self.exit_code()
         if code is None:
             return "the connection was lost"
+        from fmha.harness.worker.processes.groups import describe_exit  # here: a connection is begun before all else
+
         said = self.said().splitlines()
         return f"the agent ended with {describe_exit(code)}" + (f": {said[-1][:_WORDS]}" if said else "")
 

@@ -139,8 +139,8 @@ def enclose(
             raise InfrastructureError("what is to be granted is not there", where=str(path))
     kept = kept_environment(environment)
     found = isolation(policy)
-    if found.mechanism == "none":
-        return list(command), kept
+    if found.mechanism == "none":  # or what encloses this process has said where there is room
+        return list(command), kept | {name: environment[name] for name in ("HOME", "TMPDIR") if name in environment}
     read = places.folders(grant.read)
     if holding := [path for path in (*map(str, grant.read), *read) if places.holds_the_home(Path(path))]:
         raise IsolationError(

@@ -139,7 +139,7 @@ class Cluster:
 
     def _submit(self, made: _Round) -> None:
         """Submits the array. An answer that was lost is looked for before anything is submitted again."""
-        command = ["env", f"PYTHONPATH={os.getcwd()}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
+        command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
         command += [sys.executable, "-m", "fmha.harness.worker.pool.node", str(made.folder)]
         wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
         deadline = time.monotonic() + self._wish["wait_seconds"]

@@ -9,7 +9,6 @@ Other programs are asked what the machine has while the stages are loaded.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -27,8 +26,8 @@ Say = Callable[[dict[str, Any]], None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when the order was carried out, whatever its verdict, and 1 when it could not be."""
-    options = _parser().parse_args(arguments)
-    die_with_parent(options.parent)
+    directory, parent = _told(sys.argv[1:] if arguments is None else arguments)
+    die_with_parent(parent)
     toolchain.foresee()
     say = _claim_stdout()
     gc.disable()
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.freeze()  # the modules need not be looked through when this process ends, which others wait for
     gc.enable()
     try:
-        carry_out_order(options.directory, say)
+        carry_out_order(directory, say)
     except FmhaError as error:
         where = f"{error.where}: " if error.where else ""
         say({"kind": "failed", "reason": f"{where}{error.what}", "next_step": error.next_step})
@@ -60,12 +59,16 @@ def _claim_stdout() -> Say:
     return say
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fmha.harness.stages.hosted", description=__doc__)
-    parser.add_argument("directory", type=Path, help="the run directory, which holds work.json")
-    parser.add_argument("--parent", type=int, metavar="PID", required=True, help="end when this process ends")
-    return parser
+def _told(arguments: Sequence[str]) -> tuple[Path, int]:
+    """The run directory, which holds work.json, and the process with which this one is to end. Whoever starts this is
+    no person, and waits for each module that it loads: argparse and what it loads take 5 ms."""
+    directory, option, parent = arguments
+    if option != "--parent":
+        raise SystemExit("usage: python -m fmha.harness.stages.hosted DIRECTORY --parent PID")
+    return Path(directory), int(parent)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # whoever waits for this process does not wait for its modules to be taken apart

@@ -218,9 +218,7 @@ def execute(
         prepared = prepare(request, opener)
         archive.prepare(prepared.results)
     begun = begin(prepared, observer)
-    if meanwhile is not None and begun.host.exact:
-        meanwhile()
-    return conclude(begun, observer, show, progress, amended)
+    return conclude(begun, observer, show, progress, amended, meanwhile if begun.host.exact else None)
 
 
 def begin(prepared: Prepared, observer: Observer) -> Prepared:
@@ -251,7 +249,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         matrix_sha256=prepared.matrix.sha256,
         approve_protected=request.approve_protected,
         priority=request.priority,
-        alike=request.alike is not None,
+        alike=request.alike is not None or request.judge is not None,  # one with another harness goes along
         beside=request.beside,
         spare=archive.baseline_commits(prepared.results) if host.exact else (),
         workers=request.workers,
@@ -272,16 +270,17 @@ def conclude(
     show: Show,
     progress: Progress | None = None,
     amended: Amended | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> ExitCode:
-    """Carry what has begun to its verdict; errors are those of `execute`."""
-    from fmha.harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
-
+    """Carry what has begun to its verdict; errors, and `meanwhile`, are those of `execute`."""
     progress = progress or Progress()
     try:
-        carry_out(prepared, progress, observer)
+        carry_out(prepared, progress, observer, meanwhile)
         prepared.host.finish()
     except KeyboardInterrupt:
         raise _interrupted(prepared, progress) from None
+    from fmha.harness.stages.archive import make_record
+
     record = make_record(circumstances(prepared, progress), progress.outcomes)
     record = amended(record) if amended else record
     try:
@@ -312,8 +311,11 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
     return InterruptionError(f"{words}; archived", next_step=f"fmha results show {path.stem}")
 
 
-def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> None:
-    """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order."""
+def carry_out(
+    prepared: Prepared, progress: Progress, observer: Observer, meanwhile: Callable[[], None] | None = None
+) -> None:
+    """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order.
+    `meanwhile` is done once everything is built, while a host elsewhere starts its workers."""
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
@@ -323,6 +325,8 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
             kept = guard.withheld([*plan.guard, *plan.rest], str(error.what), "stopped")
             _collect(kept, prepared, progress, observer)
             return
+    if meanwhile is not None:
+        meanwhile()
     context = matrix.Context(
         matrix=prepared.matrix,
         host=prepared.host,

@@ -84,12 +84,15 @@ def known(folder: Path, sha: str, python: Path, wanted: Callable[[str], bool]) -
     return None
 
 
-def provide(folder: Path, tree: Path, sha: str, python: Path) -> None:
-    """Brings the bytecode of the commit's modules into its worktree, which has just been proved; compiles what is not
-    there yet for the interpreter `python`. What cannot be brought is compiled when it is imported."""
+def provide(
+    folder: Path, tree: Path, sha: str, python: Path, wanted: Callable[[str], bool] = lambda path: True
+) -> None:
+    """Brings the bytecode of those of the commit's modules whose paths are `wanted` into its worktree, which has just
+    been proved; compiles what is not there yet for the interpreter `python`. What is not brought is compiled when it is
+    imported."""
     with contextlib.suppress(OSError, HostError), _locked(folder / FOLDER) as home:
         manifest = _read(home)
-        found = _taken(folder, home, manifest, sha, python)
+        found = _taken(folder, home, manifest, sha, python, wanted)
         if missing := {blob: path for blob, path in found.sources if blob not in found.data}:
             tag, made = _compiled(tree, missing, python)
             found = KeptBytecode(tag, found.sources, {**found.data, **made})

@@ -3,9 +3,10 @@
 Where another commit judges, or the harness is file by file the default branch's, the runner is outside and keeps each
 part of the commit behind a wall of its own (harness/isolate in its tree), with the best that the host has. A harness
 that is the judged commit's own is enclosed as a whole, as is one of before there was a wall: it reads the run's folder,
-with the trees in it, its environment, and the compiler; it writes the workers' folder and the cache of builds; it has
-no network. What such a harness encloses itself gets Landlock, since no user namespace can be made inside of one; for a
-GPU, whose driver is known to start in the outer sandbox, nothing more is enclosed.
+with the trees in it, the host's builds, its environment, and the compiler; it writes the workers' folder and a cache of
+builds of its own (builds.py); it has no network. What such a harness encloses itself gets Landlock, since no user
+namespace can be made inside of one; for a GPU, whose driver is known to start in the outer sandbox, nothing more is
+enclosed.
 
 The supervisor stays outside: it has the lease of the GPU, the limits and the final status, and ends whatever is inside.
 So does the set-up command. It is the owner's word, needs the network, and is run for a judge's tree.
@@ -51,10 +52,16 @@ def is_own(job: Mapping[str, Any]) -> bool:
 
 
 def enclosed(
-    command: Sequence[str], directory: RunDirectory, judge: Path, job: Mapping[str, Any], settings: Mapping[str, str]
+    command: Sequence[str],
+    directory: RunDirectory,
+    judge: Path,
+    job: Mapping[str, Any],
+    settings: Mapping[str, str],
+    cache: Path,
 ) -> Enclosed:
     """The runner's command for this run, in the tree `judge`, enclosed as the job's `isolation` says; `settings` are
-    variables that it gets besides the job's. Raises HostError where the host cannot give what is required."""
+    variables that it gets besides the job's, `cache` is where it builds. Raises HostError where the host cannot give
+    what is required."""
     inner, environment = bare(command, settings, job)
     wanted = job.get("isolation", "auto")
     if wanted == "off":
@@ -70,12 +77,14 @@ def enclosed(
     walled = (judge / "harness" / "isolate" / "__init__.py").is_file()
     if walled and not is_own(job):
         return Enclosed(inner, environment, found.mechanism, "")
-    written = [directory.path / "workers", directory.folder / "cache"]
+    written = [directory.path / "workers", cache]
     for folder in written:
         folder.mkdir(exist_ok=True)
-    made = _environment(directory, Path(command[0]))
+    shared = [path for path in (directory.folder / cache.name,) if path.is_dir()]  # what its own has links to
+    read = [directory.path, *shared, *_environment(directory, Path(command[0]))]
+    read += [*_places(command[0]), *_compiler(job, environment)]
     grant = isolate.Grant(
-        read=tuple(dict.fromkeys([directory.path, *made, *_places(command[0]), *_compiler(job, environment)])),
+        read=tuple(dict.fromkeys(read)),
         write=tuple(written),
         gpu=bool(job["gpu"]["query"]),
         groups=True,  # of its workers; the supervisor finds all that a run has started

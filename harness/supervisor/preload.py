@@ -49,6 +49,7 @@ _ROOMS = tuple(
         *("judge", "kernel_side", "stages", "supervisor", "worker"),
     )
 )
+_WORKERS = tuple(f"harness/{room}/" for room in ("contract", "isolate", "judge", "kernel_side", "worker"))
 # Reads its standard input without a buffer: what comes after GO is the runner's.
 _BOOT = """
 import os, sys
@@ -61,9 +62,12 @@ def exactly(size):
         data += piece
     return bytes(data)
 import json
-head = json.loads(exactly(int(exactly(12))))
 import _imp, gc, importlib, importlib.util, importlib.machinery, marshal
 gc.disable()
+# Of the standard library, while it is looked up what there is of ours.
+import concurrent.futures.thread, ctypes, dataclasses, hashlib, pathlib, platform, runpy, secrets
+import selectors, shutil, signal, subprocess, tempfile, threading, typing
+head = json.loads(exactly(int(exactly(12))))
 modules, waiting = {}, [True]
 for name, path, package, size in head["modules"]:
     modules[name] = (path, package, exactly(size))
@@ -107,14 +111,15 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 
 
 class Preloaded:
-    """A runner that waits for its worktree `tree`, begun in a thread. `command` is what would start one, with that
-    interpreter and the environment given."""
+    """A runner that waits for its worktree `tree`, begun in a thread; `modules` is where its package will be found.
+    `command` is what would start one, with that interpreter and the environment given."""
 
     def __init__(
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
         tree: Path,
+        modules: Path,
         log: Path,
         known: Callable[[], KeptBytecode | None],
     ) -> None:
@@ -122,7 +127,7 @@ class Preloaded:
         self._process: subprocess.Popen[bytes] | None = None
         self._fed = False  # it has been sent its modules
         self._closed = threading.Event()
-        self._beginning = threading.Thread(target=self._begin, args=(tree, log, known), daemon=True)
+        self._beginning = threading.Thread(target=self._begin, args=(tree, modules, log, known), daemon=True)
         self._beginning.start()
 
     def go(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
@@ -160,7 +165,7 @@ class Preloaded:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def _begin(self, tree: Path, log: Path, known: Callable[[], KeptBytecode | None]) -> None:
+    def _begin(self, tree: Path, found: Path, log: Path, known: Callable[[], KeptBytecode | None]) -> None:
         at = self._command.index(MODULE) - 1
         with contextlib.suppress(OSError), log.open("ab") as file:
             text = f"# {MODULE}{_BOOT}"  # a list of processes shows how it begins
@@ -171,7 +176,7 @@ class Preloaded:
             kept = known()  # while the interpreter starts
             if kept is None or self._closed.is_set():
                 return
-            modules = [[name, str(tree / path), package, len(data)] for name, path, package, data in kept.modules()]
+            modules = [[name, f"{found}/{path}", package, len(data)] for name, path, package, data in kept.modules()]
             head = json.dumps({"modules": modules, "first": _FIRST, "asks": _ASKS, "tree": str(tree)}).encode()
             assert process.stdin is not None
             with contextlib.suppress(OSError):  # an account has only so many large pipes
@@ -184,3 +189,10 @@ class Preloaded:
 def wanted(path: str) -> bool:
     """Whether a runner may load the module: most of fmha it does not."""
     return path in ("fmha/__init__.py", "harness/__init__.py") or path.startswith(_ROOMS) or path.count("/") == 1
+
+
+def wanted_by_workers(path: str, device: str) -> bool:
+    """Whether a worker on such a device, or what it starts, may load the module."""
+    if path.startswith("emulator/"):
+        return device.startswith("emulator")
+    return path.startswith(_WORKERS) or path.count("/") == 1

@@ -200,6 +200,10 @@ class Repository:
         found = ((path, entry) for path, entry in self._entries(sha).items() if path.endswith(end))
         return [(entry.blob, os.fsdecode(path)) for path, entry in found if entry.mode != trees.LINK]
 
+    def has_file(self, sha: str, path: str) -> bool:
+        """Whether the commit has a file at that path."""
+        return os.fsencode(path) in self._entries(sha)
+
     def approve(self, sha: str) -> None:
         """Keeps the commit for good: later ones are compared with it."""
         self._git("update-ref", f"refs/fmha/approved/{_name(sha)}", sha)

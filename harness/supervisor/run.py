@@ -17,16 +17,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
 from fmha.harness import isolate
-from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
+from fmha.harness.supervisor import builds, bytecode, gpus, modules, processes
 from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed, is_own
 from fmha.harness.supervisor.environments import Recipe, environment, expected
-from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
+from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted, wanted_by_workers
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
 from fmha.harness.worker.processes.groups import describe_exit, has_exited, spawn, terminate_group
@@ -80,7 +80,11 @@ def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxy
 def ended(directory: RunDirectory) -> str:
     """Ends what a run has on a cluster; words that say what may be left of it."""
     job = directory.job()
-    return slurm.end(directory.run, job["env"]) if job.get("slurm") else ""
+    if not job.get("slurm"):
+        return ""
+    from fmha.harness.supervisor import slurm  # here: most hosts have none
+
+    return slurm.end(directory.run, job["env"])
 
 
 class _Run:
@@ -95,6 +99,8 @@ class _Run:
         self._isolation = ""  # what isolates it, once that is known
         self._enclosed_whole = False  # the runner as well
         self._preloaded: Preloaded | None = None
+        self._providing: threading.Thread | None = None  # what brings the workers' bytecode
+        self._named = directory.path  # the run's directory as a runner is told of it
 
     def perform(self, secrets: Mapping[str, str]) -> None:
         job = self._job
@@ -111,7 +117,11 @@ class _Run:
         isolate.foresee(job.get("isolation", "auto"))
         self._state("checkout")
         with contextlib.ExitStack() as stack:
+            if own := is_own(job):
+                self._named = builds.of_its_own(self._directory)
             self._preload(self._recipe(variables, secrets), stack)
+            if not own and not Repository(self._directory.folder).has_file(self._judges, _WALL):
+                self._named = builds.of_its_own(self._directory)
             self._perform(variables, secrets)
 
     def _perform(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> None:
@@ -130,12 +140,16 @@ class _Run:
         if job.get("judge"):
             repository.prove(job["judge"], directory.judge)
         if job.get("keep"):
+            from fmha.harness.supervisor import retention  # here: nothing before the end needs it
+
             retention.apply(directory, retention.Policy.of(job), self._note)
 
     def _carried_out(self, repository: Repository, variables: Mapping[str, str], secrets: Mapping[str, str]) -> bool:
         """Environment, build, the wait for a GPU, the configurations. False when it has to be done again, since the
         environment was damaged: its runner did not get to say anything."""
         directory, job = self._directory, self._job
+        if (self._judge / "fmha" / "__init__.py").is_file():
+            modules.provide(self._judge, directory.path / modules.FOLDER)
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python, found = os.path.expanduser(job["python"]), None
@@ -148,7 +162,7 @@ class _Run:
                     repository.prove(job.get("judge") or job["sha"], self._judge)
             runner = self._started(python)
             if runner is None:
-                bytecode.provide(directory.folder, self._judge, self._judges, Path(python))
+                self._provide(python, wanted)
                 self._state("build")
             try:
                 if not self._follow(runner or self._start(python), stack):
@@ -196,7 +210,8 @@ class _Run:
             # An older one is enclosed as a whole.
             return kept if kept is not None and any(path == _WALL for _, path in kept.sources) else None
 
-        self._preloaded = Preloaded(words, environment, self._judge, self._directory.log, known)
+        found = self._directory.path / modules.FOLDER
+        self._preloaded = Preloaded(words, environment, self._judge, found, self._directory.log, known)
         stack.callback(self._preloaded.close)
 
     def _started(self, python: str) -> subprocess.Popen[bytes] | None:
@@ -211,8 +226,17 @@ class _Run:
             begun.close()
             return None
         self._state("build")
-        bytecode.provide(self._directory.folder, self._judge, self._judges, Path(python))  # its workers are to come
+        self._providing = threading.Thread(target=self._provide, args=(python,), daemon=True)
+        self._providing.start()  # its workers are to come
         return runner
+
+    def _provide(self, python: str, more: Callable[[str], bool] = lambda path: False) -> None:
+        """Brings the bytecode that the workers load, and of `more`, into the worktree."""
+        device = self._job["work"]["device"]
+        bytecode.provide(
+            self._directory.folder, self._judge, self._judges, Path(python),
+            lambda path: wanted_by_workers(path, device) or more(path),
+        )  # fmt: skip
 
     @property
     def _judges(self) -> str:
@@ -252,12 +276,13 @@ class _Run:
 
     def _command(self, python: str) -> tuple[list[str], dict[str, str]]:
         """What starts the runner, and the variables that it gets besides the job's."""
-        settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
-        return [python, "-m", MODULE, str(self._directory.path)], settings
+        found = str(self._directory.path / modules.FOLDER)
+        settings = {"PYTHONPATH": found, "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+        return [python, "-m", MODULE, str(self._named)], settings
 
     def _enclosed(self, command: list[str], settings: dict[str, str]) -> Enclosed:
         """What starts it as the job's `isolation` says, which the log has once."""
-        inside = enclosed(command, self._directory, self._judge, self._job, settings)
+        inside = enclosed(command, self._directory, self._judge, self._job, settings, builds.cache_of(self._named))
         if not self._isolation:
             self._isolation = inside.mechanism
             self._enclosed_whole = inside.whole
@@ -350,6 +375,8 @@ class _Run:
 
     def _give_gpu(self, runner: subprocess.Popen[bytes]) -> None:
         assert self._lease is not None
+        if self._providing is not None:
+            self._providing.join()
         if self._wait is not None:
             self._wait.leave()
         self._limit = self._job["limits"]["total_seconds"] + SLACK_SECONDS

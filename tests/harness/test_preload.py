@@ -11,7 +11,7 @@ import pytest
 
 from fmha.harness.supervisor import preload
 from fmha.harness.supervisor.bytecode import KeptBytecode
-from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted
+from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted, wanted_by_workers
 from fmha.harness.worker.processes.groups import has_exited
 from tests.integration.processes import eventually
 
@@ -41,7 +41,9 @@ def kept(folder: Path, sources: Mapping[str, str] = MODULES) -> KeptBytecode:
 
 def begun(folder: Path, known: KeptBytecode | None, python: str = sys.executable) -> Preloaded:
     command = ["/bin/sh", "-c", 'exec "$@" --parent "$PPID"', "sh", python, "-m", MODULE, "the-run"]
-    return Preloaded(command, {"PATH": "/usr/bin:/bin"}, folder / "tree", folder / "log", lambda: known)
+    return Preloaded(
+        command, {"PATH": "/usr/bin:/bin"}, folder / "tree", folder / "modules", folder / "log", lambda: known
+    )
 
 
 def gone(preloaded: Preloaded, folder: Path) -> str:
@@ -60,7 +62,7 @@ def test_it_loads_what_needs_no_worktree_and_the_rest_once_that_is_proved(tmp_pa
     (tmp_path / "tree" / "source").write_text("of the worktree")
     said = gone(preloaded, tmp_path)
     assert said.startswith("of the worktree ['the-run', '--parent',")
-    assert f"{tmp_path}/tree/fmha/harness/stages/hosted.py" in said
+    assert f"{tmp_path}/modules/fmha/harness/stages/hosted.py" in said
     assert (tmp_path / "fmha.harness.kernel_side.launch").exists()
 
 
@@ -116,3 +118,7 @@ def test_most_of_fmha_is_not_sent():
     assert wanted("harness/errors.py")
     assert not wanted("harness/bench/gpus/session.py")
     assert not wanted("emulator/ptx/parser.py")
+    assert wanted_by_workers("emulator/ptx/parser.py", "emulator:fast")
+    assert not wanted_by_workers("emulator/ptx/parser.py", "cuda")
+    assert wanted_by_workers("harness/worker/__main__.py", "cuda")
+    assert not wanted_by_workers("harness/cli/app.py", "cuda")

@@ -343,6 +343,14 @@ def test_a_folder_that_is_not_there_is_said(mechanism: str, tmp_path: Path) -> N
         isolate.enclose(["true"], isolate.Grant(read=(tmp_path / "x",)), cwd=tmp_path, environment={})
 
 
+def test_where_nothing_is_enclosed_the_room_to_write_is_handed_on(tmp_path: Path) -> None:
+    """As within a sandbox, whose /tmp need not be writable: a compiler takes what TMPDIR says."""
+    room = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    given = {**room, "SSH_AUTH_SOCK": "/tmp/agent"}
+    _, kept = isolate.enclose(["true"], isolate.Grant(), cwd=tmp_path, environment=given, policy="off")
+    assert kept == room
+
+
 def test_a_policy_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(isolate.VARIABLE, "perhaps")
     with pytest.raises(UserError, match="'perhaps' is none of auto, require, off"):

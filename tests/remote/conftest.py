@@ -214,14 +214,17 @@ def server(public_folder: Path) -> Iterator[Server]:
 
 
 def setup_command(server: Server, folder: Path) -> str:
-    """An environment that takes its packages, and the emulator's compiled core, from where these tests run."""
+    """An environment that takes its packages, and the emulator's compiled core, from where these tests run. It holds
+    the tests' devices: of a worktree a run finds `fmha` alone by name."""
     script = folder / "environment.sh"
     packages = next(path for path in map(Path, sys.path) if (path / "numpy").is_dir())
     core = next(packages.glob("fmha/emulator/_core*.so"))
     script.write_text(
         f"""set -eu
 {server.python} -m venv --without-pip "$FMHA_ENVIRONMENT"
-echo {packages} >"$FMHA_ENVIRONMENT"/lib/python3.{sys.version_info.minor}/site-packages/here.pth
+site="$FMHA_ENVIRONMENT"/lib/python3.{sys.version_info.minor}/site-packages
+echo {packages} >"$site/here.pth"
+[ ! -d tests ] || cp -r tests "$site/"
 mkdir -p "$FMHA_ENVIRONMENT/tree/emulator"
 cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
 """

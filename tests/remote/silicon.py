@@ -28,6 +28,11 @@ EXPECTED = {1: "pass", HANGS: "timeout", 4: "pass", POISONS: "crash", 32: "pass"
 SILENCE_SECONDS = 8
 T_OFFSET = next(offset for name, offset, _ in LAYOUT if name == "t")
 NOWHERE = 0x10
+# The packages of where this runs, and these tests: of a worktree a run finds `fmha` alone by name.
+SETUP = """set -eu
+"$FMHA_PYTHON" -m venv --without-pip --system-site-packages "$FMHA_ENVIRONMENT"
+cp -r tests "$FMHA_ENVIRONMENT"/lib/python3.*/site-packages/
+"""
 
 
 class FaultyCudaDevice(CudaDevice):
@@ -107,7 +112,7 @@ def _project(root: Path, home: Path) -> None:
             "arch": architecture(),
             "folder": str(home),
             "python": sys.executable,
-            "environment": {"setup": ""},
+            "environment": {"setup": SETUP, "files": []},
             "gpus": {"nvidia_smi": "nvidia-smi", "locks": str(home / "locks")},
             "sync": "direct",
         }

@@ -32,7 +32,8 @@ print(json.dumps({
     "writes the bytecode": able(lambda: open(folder + "/bytecode/x", "w")),
     "writes what is approved": able(lambda: open(folder + "/approved/x", "w")),
     "writes the workers' folder": able(lambda: open(folder + "/runs/RUN/workers/x", "w")),
-    "writes the cache": able(lambda: open(folder + "/cache/x", "w")),
+    "writes the host's cache": able(lambda: open(folder + "/cache/x", "w")),
+    "writes its cache": able(lambda: open(folder + "/runs/RUN/own/cache/x", "w")),
     "has a network": able(lambda: socket.create_connection(("127.0.0.1", int(log)), 5)),
     "its parent": sys.argv[-1] == str(os.getppid()),
     "token": os.environ.get("SSH_AUTH_SOCK"),
@@ -43,11 +44,12 @@ print(json.dumps({
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
     folder = tmp_path / "fmha"
-    for name in ("bytecode", "approved"):
+    for name in ("bytecode", "approved", "cache"):
         (folder / name).mkdir(parents=True)
     made = RunDirectory(folder, RUN)
     made.create({"x": 1})
     made.tree.mkdir()
+    cache(made).mkdir(parents=True)
     (made.tree / "source").write_text("of the commit")
     (tmp_path / "secret").write_text("of the account")
     return made
@@ -57,10 +59,14 @@ def job(isolation: str) -> dict[str, Any]:
     return {"isolation": isolation, "env": {}, "nvcc": "", "gpu": {"query": False}}
 
 
+def cache(directory: RunDirectory) -> Path:
+    return directory.path / "own" / "cache"
+
+
 def tried(directory: RunDirectory, isolation: str, port: int) -> tuple[dict[str, Any], str, str]:
     secret = directory.folder.parent / "secret"
     command = [sys.executable, "-c", TRIES, str(directory.folder), str(secret), str(port)]
-    inside = enclosed(command, directory, directory.tree, job(isolation), {"X": "1"})
+    inside = enclosed(command, directory, directory.tree, job(isolation), {"X": "1"}, cache(directory))
     done = subprocess.run(
         inside.command, env=inside.environment, cwd=directory.tree, capture_output=True, text=True, check=False
     )
@@ -84,7 +90,7 @@ def test_an_older_judges_runner_reaches_its_run_alone(
     for wanted in ("auto", "require"):
         did, mechanism, missing = tried(directory, wanted, port)
         assert {name for name, able in did.items() if able} == {
-            "reads the tree", "writes the workers' folder", "writes the cache", "its parent",
+            "reads the tree", "writes the workers' folder", "writes its cache", "its parent",
         }  # fmt: skip
         assert (mechanism, missing) == ("bubblewrap", "")
 
@@ -105,7 +111,7 @@ def walled(directory: RunDirectory) -> Path:
 
 @pytest.mark.parametrize("judged", [{"judge": "0" * 40}, {"alike": True}])
 def test_a_judge_with_a_wall_is_left_to_it(directory: RunDirectory, judged: dict[str, Any]):
-    inside = enclosed(["python"], directory, walled(directory), job("auto") | judged, {})
+    inside = enclosed(["python"], directory, walled(directory), job("auto") | judged, {}, cache(directory))
     assert not inside.whole
     assert inside.command[0] == "/bin/sh"
     assert inside.environment["FMHA_ISOLATION"] == "auto"
@@ -119,7 +125,7 @@ def test_a_harness_of_the_commits_own_is_enclosed_as_a_whole(directory: RunDirec
     tree = walled(directory)
     for gpu, within in ((False, "auto"), (True, "off")):
         wish = job("require") | claimed | {"gpu": {"query": gpu}}
-        inside = enclosed([sys.executable], directory, tree, wish, {})
+        inside = enclosed([sys.executable], directory, tree, wish, {}, cache(directory))
         assert inside.whole
         assert inside.mechanism in isolate.MECHANISMS
         assert inside.environment["FMHA_ISOLATION"] == within
@@ -128,8 +134,10 @@ def test_a_harness_of_the_commits_own_is_enclosed_as_a_whole(directory: RunDirec
 def test_what_a_host_requires_and_does_not_have_ends_the_run(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch):
     """As on a login node of a cluster, whose tasks are not the supervisor's to enclose."""
     with pytest.raises(HostError, match="requires a sandbox") as caught:
-        enclosed(["python"], directory, directory.tree, job("require") | {"slurm": {"tasks": 1}}, {})
+        enclosed(["python"], directory, directory.tree, job("require") | {"slurm": {"tasks": 1}}, {}, cache(directory))
     assert "--isolation" in caught.value.next_step
-    inside = enclosed(["python"], directory, directory.tree, job("auto") | {"slurm": {"tasks": 1}}, {})
+    inside = enclosed(
+        ["python"], directory, directory.tree, job("auto") | {"slurm": {"tasks": 1}}, {}, cache(directory)
+    )
     assert inside.missing.startswith("not isolated: ")
     assert os.environ.get("FMHA_ISOLATION") in (None, "auto", "require", "off")

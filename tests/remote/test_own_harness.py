@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +33,7 @@ def _tries() -> None:
     def able(action):
         try:
             action()
-        except OSError:
+        except (OSError, ImportError):
             return False
         return True
     did = {
@@ -43,6 +45,9 @@ def _tries() -> None:
         "writes its events": able(lambda: open(f"{run}/events.jsonl", "a")),
         "writes its tree": able(lambda: open(f"{run}/tree/written", "w")),
         "writes the bytecode": able(lambda: open(f"{home}/fmha/bytecode/x", "w")),
+        "writes the host's builds": able(lambda: open(f"{home}/fmha/cache/x", "w")),
+        "imports what lies beside": able(lambda: __import__("beside")),
+        "runs what lies beside": os.path.exists(f"{os.environ['HOME']}/customized"),
         "reads another run": able(lambda: os.listdir(f"{home}/fmha/runs/OTHER")),
         "has a network": able(lambda: socket.create_connection(("127.0.0.1", PORT), 5)),
         "has a socket": able(lambda: socket.socket(socket.AF_UNIX)),
@@ -68,7 +73,10 @@ def hostile(client: Client) -> Client:
     tries = TRIES.replace("PORT", str(client.server.port)).replace("OTHER", other.name)
     gate.write_text(gate.read_text() + tries)
     git(client.root, "checkout", "-q", "-b", "request")
-    git(client.root, "commit", "-q", "-a", "-m", "Look around")
+    (client.root / "beside.py").write_text("")
+    (client.root / "sitecustomize.py").write_text("import os\nopen(os.environ['HOME'] + '/customized', 'w')\n")
+    git(client.root, "add", ".")
+    git(client.root, "commit", "-q", "-m", "Look around")
     return client
 
 
@@ -111,7 +119,7 @@ def test_it_reaches_its_run_alone(hostile: Client) -> None:
     assert without.returncode == ExitCode.INFRASTRUCTURE
     assert "the worktree on the host was changed: 'written'" in without.stderr
     assert did(home) >= {"reads ~/.ssh", "adds a key", "writes the home", "has a network", "reads another run"}
-    for name in ("tried.json", "written", ".ssh/authorized_keys", "fmha/approved/x.json"):
+    for name in ("tried.json", "written", ".ssh/authorized_keys", "fmha/approved/x.json", "fmha/cache/x"):
         (home / name).unlink(missing_ok=True)
 
 
@@ -127,3 +135,49 @@ def test_it_does_not_say_how_it_is_enclosed(client: Client) -> None:
     ran = client.run("run-matrix", *ONE, "--approve-protected")
     assert ran.returncode == ExitCode.INFRASTRUCTURE, ran.stdout + ran.stderr
     assert "the runner may not say 'isolation'" in ran.stderr
+
+
+@pytest.mark.slow
+def test_what_it_leaves_in_its_cache_serves_nobody_else(client: Client) -> None:
+    """A build of a good kernel under the key of a broken one. In the host's cache it would be taken, by any harness."""
+    host = client.server.home / "fmha" / "cache"
+    source, total = client.root / "kernel" / "common" / "row_output.cuh", "params.row_sum[index] = sum;"
+    assert total in source.read_text()
+    source.write_text(f"// in no cache\n{source.read_text()}")
+    git(client.root, "commit", "-q", "-a", "-m", "Say so")
+    first = client.run("run-matrix", *ONE)
+    assert first.returncode == ExitCode.PASS, first.stdout + first.stderr
+    good = _built(client)
+    git(client.root, "checkout", "-q", "-b", "request")
+    source.write_text(source.read_text().replace(total, total.replace("sum;", "1.5f * sum;")))
+    git(client.root, "commit", "-q", "-a", "-m", "Break the sum")
+    before = set(host.iterdir())
+    assert client.run("run-matrix", *ONE).returncode == ExitCode.GATE_FAILED
+    broken = _built(client)
+    _plant(good, broken)
+    assert set(host.iterdir()) == before
+    judged = client.run("run-matrix", *ONE[:-1], "main")
+    assert judged.returncode == ExitCode.GATE_FAILED, judged.stdout + judged.stderr
+    (entry,) = set(host.iterdir()) - before
+    shutil.copytree(broken, entry, dirs_exist_ok=True)
+    fooled = client.run("run-matrix", *ONE)
+    assert fooled.returncode == ExitCode.PASS, fooled.stdout + fooled.stderr
+    shutil.rmtree(entry)
+
+
+def _built(client: Client) -> Path:
+    """The one entry that the last run has made in the cache of its own, where those of the host are links."""
+    entries = (client.runs()[-1] / "own" / "cache").glob("*-*-*")
+    (made,) = [entry for entry in entries if not entry.is_symlink()]
+    return made
+
+
+def _plant(good: Path, broken: Path) -> None:
+    """The build of a good kernel in place of a broken one's, with all that the cache looks at."""
+    manifest = json.loads((broken / "manifest.json").read_text())
+    for name in manifest["files"]:
+        if name.endswith(".ptx"):
+            data = (good / name).read_bytes()
+            (broken / name).write_bytes(data)
+            manifest["files"][name] = hashlib.sha256(data).hexdigest()
+    (broken / "manifest.json").write_text(json.dumps(manifest))

@@ -9,7 +9,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,9 @@ import psutil
 import pytest
 import yaml
 
+from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
-from tests.remote.conftest import DEVICE, Client, started
+from tests.remote.conftest import DEVICE, Client, setup_command, started
 from tests.remote.devices import WORDS
 from tests.remote.server import MARK, Server, client_config, serving
 from tests.remote.slurm import MEGABYTES, NODES, PATH, URGENT, Slurm, cluster
@@ -73,14 +73,14 @@ def logged_in(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Cli
             "kind": "slurm",
             "device": DEVICE,
             "folder": str(folder),
-            "python": sys.executable,
+            "python": client.server.python,
             "nvcc": matrix["hosts"]["gpu"]["nvcc"],
             "env": {
                 "SLURM_CONF": str(slurm.config),
                 MARK: str(client.server.folder),
                 "PATH": f"{client.server.folder}/bin:{PATH}",
             },
-            "environment": {"setup": ""},
+            "environment": {"setup": setup_command(client.server, public_folder), "files": ["constraints.txt"]},
             "sync": "direct",
             "protected": [],
             "slurm": SLURM | {"login": "here"},
@@ -634,3 +634,33 @@ def test_accounting_that_is_away_costs_a_run_nothing(lab: Client, accounted: Slu
     (run,) = lab.runs()
     ended = f"fmha-{run.name}|lab|normal|COMPLETED"
     assert eventually(lambda: ended in accounts(accounted)), accounts(accounted)
+
+
+def test_a_commits_own_harness_is_outside_of_a_sandbox_and_that_is_said(login: Client, slurm: Slurm):
+    """It asks the scheduler, over the network that no sandbox has. A host that requires one refuses it, and starts no
+    task. What it builds serves nobody else here either, and it finds no module beside `fmha`."""
+    harness = login.root / "harness" / "stages" / "runner.py"
+    looks = "\n\ntry:\n    import beside\nexcept ImportError:\n    pass\nelse:\n    raise SystemExit('it was found')\n"
+    harness.write_text(harness.read_text() + looks)
+    (login.root / "beside.py").write_text("")
+    git(login.root, "checkout", "-q", "-b", "request")
+    git(login.root, "add", ".")
+    git(login.root, "commit", "-q", "-m", "Look beside the harness")
+    folder = login.home / "fmha" / "cache"
+    before = sorted(folder.glob("*-*-*"))
+    own = ("run-matrix", "--host", "cluster", "--judge", "own", "--filter", "t=64")
+    ran = login.run(*own)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = "PASS 1 of 1 (by the commit's own harness, which ran on cluster outside the sandbox)"
+    assert ran.stdout.splitlines()[-1] == said
+    assert "not isolated: its tasks are the scheduler's, which needs the network" in ran.stderr
+    host = login.records()[-1]["host"]
+    assert isinstance(host, dict)
+    assert (host["own_harness_enclosed"], host["own_harness_outside"]) == (False, True)
+    assert sorted(folder.glob("*-*-*")) == before
+    tasks = len(list((login.runs()[-1] / "cluster").rglob("token")))
+    assert tasks > 0
+    refused = login.run(*own, "--isolation", "require")
+    assert refused.returncode == 3, refused.stdout + refused.stderr
+    assert "the host requires a sandbox for what a commit brings, and has none" in refused.stderr
+    assert not list((login.runs()[-1] / "cluster").rglob("token"))

@@ -101,7 +101,7 @@ def _work(folder: Path, own: Path, say: Any) -> None:
     else:
         cores = int(os.environ.get("SLURM_CPUS_PER_TASK") or 1) if job.device.startswith("emulator") else 1
         seats = tuple(Seat(seat.env, node) for seat in shares(cores))
-    judge = Path(os.environ["PYTHONPATH"])
+    judge = Path(__file__).resolve().parents[3]  # the tree that this module is of
     how = (limits["silence_seconds"], limits["total_seconds"], judge, seats)
     places = _claimed(folder, own, int(os.environ["SLURM_ARRAY_TASK_ID"]), len(job.configurations))
     with closing(run_worker(job, own / "workers", *how, places)) as events:
