@@ -213,6 +213,8 @@ class Builder:
         return self.register(Register("CC.CF", "pred"))
 
     def const(self, kind: int, bits: int, special: int = 0) -> int:
+        if not 0 <= bits < 1 << 64:
+            self.fail(f"an address that is computed to {bits}: it has to be in 0 to 2^64 - 1")
         key = (kind, bits, special)
         unit = self._consts.get(key)
         if unit is None:

@@ -453,7 +453,7 @@ class Machine:
             kernel.shown,
             report.findings,
             len(self.seen.launches),
-            self._pointed_at(entry, params),
+            self._pointed_at(entry, params) if report.findings else {},
             _stream_name(stream) if several else "",
         )
         yield self.device.launches

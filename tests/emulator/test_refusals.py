@@ -50,6 +50,7 @@ def launch(body: str, **changes: object) -> object:
         ("add.f32 %f2, %f1, 1;", "integer constant"),
         ("mov.b64 %d2, %pm0;", "%pm0"),
         ("mov.b32 %r2, nowhere;", "nowhere"),
+        ("mov.b32 %r2, tile-20000;", "computed to -18976"),
         ("shfl.sync.sideways.b32 %r2, %r1, 0, 31, -1;", "shfl"),
         ("tcgen05.mma.cta_group::1.kind::f17 [%r1], %d1, %d1, %r1, %p1;", "kind::"),
         ("tcgen05.ld.sync.aligned.33x33b.x1.b32 {%r2}, [%r1];", "tcgen05.ld"),

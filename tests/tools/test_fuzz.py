@@ -49,10 +49,24 @@ def test_several_at_once_are_counted_and_told(
     assert all(f"seed {seed}: SIGABRT" in said for seed in range(4))
 
 
-def test_what_the_decoder_raises_is_told(
+def test_what_the_decoder_raises_is_told_of_this_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "internal-KeyError-5-7.ptx").write_text(".entry")
     monkeypatch.setattr("sys.argv", ["fuzz", "--seconds", "0", "--keep", str(tmp_path)])
+    assert fuzz.main() == 0
+    assert "the decoder raised" not in capsys.readouterr().out
+    assert (tmp_path / "earlier" / "internal-KeyError-5-7.ptx").exists()
+
+    def one(kernels: list[Path], seed: int, keep: Path) -> int:
+        now.append(100.0)
+        return original(kernels, seed, keep)
+
+    now, original = [0.0], fuzz.begun
+    monkeypatch.setattr(fuzz, "MANY", 1)
+    monkeypatch.setattr(fuzz, "tried", lambda text, seed: {}["none"])
+    monkeypatch.setattr(fuzz, "begun", one)
+    monkeypatch.setattr(fuzz.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr("sys.argv", ["fuzz", "--seconds", "50", "--keep", str(tmp_path)])
     assert fuzz.main() == 1
     assert "the decoder raised KeyError" in capsys.readouterr().out

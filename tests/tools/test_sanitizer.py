@@ -50,3 +50,9 @@ def test_what_would_hang_is_known_from_the_catalogue() -> None:
 
 def test_the_page_is_what_the_record_says() -> None:
     assert PAGE.read_text() == page(json.loads(RECORD.read_text()))
+
+
+def test_what_no_tool_was_asked_about_is_no_dash() -> None:
+    record = json.loads(RECORD.read_text())
+    record["said"]["reports/stashed:mistake"].pop("initcheck", None)
+    assert "| stashed | — | — | — | not run | `stream-race` |" in page(record)

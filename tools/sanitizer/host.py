@@ -1,6 +1,6 @@
 """What compute-sanitizer's four tools say, on a machine with a GPU:
 
-    python -m tools.sanitizer.host OUT.json [--programs FOLDER] [--seconds N]
+    python -m tools.sanitizer.host OUT.json [--programs FOLDER] [--seconds N] [--add RECORD --missing]
 
 It runs the kernels of tests/emulator/catalogue and the programs of tests/programs/reports*.cu. FOLDER has more
 programs, each a .cu file and, where a file of the same name ends in .twin, one that is right if it is built with
@@ -28,7 +28,7 @@ from pathlib import Path
 from tools.catalogue import PAGE, ROOT, CatalogueEntry, entries
 
 TOOLS = ("racecheck", "memcheck", "synccheck", "initcheck")
-_QUIET = 12.0  # seconds without a line: the kernel hangs
+_QUIET = 12.0  # seconds without a line: the kernel hangs. More where more run at once than there are cores
 HANGING = {"barrier_each", "scan", "logical_warps", "ballot"}  # of tests/programs/reports*.cu
 _HANGS = {"deadlock", "livelock", "instruction-limit"}
 Build = Callable[[], Sequence[str | Path]]
@@ -110,10 +110,10 @@ def catalogue(tool: str, kernel: str, chosen: list[CatalogueEntry], folder: Path
     return said
 
 
-def program(name: str, command: Sequence[str | Path], tool: str) -> Said:
+def program(name: str, command: Sequence[str | Path], tool: str, quiet: float = _QUIET) -> Said:
     found: list[str] = []
     ended = False
-    for line in lines_of(["compute-sanitizer", *options_of(tool), *command], _QUIET):
+    for line in lines_of(["compute-sanitizer", *options_of(tool), *command], quiet):
         ended |= "SUMMARY" in line
         if (text := sayings(line)) and text not in found:
             found.append(text)
@@ -180,6 +180,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--programs-alone", action="store_true", help="leave the catalogue out")
     parser.add_argument("--add", type=Path, help="what an earlier run has kept, which stays where this one has nothing")
+    parser.add_argument("--missing", action="store_true", help="run only the tools that the record of --add lacks")
+    parser.add_argument("--quiet", type=float, default=_QUIET, help="seconds without a line: the program hangs")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     said: Said = json.loads(options.add.read_text())["said"] if options.add else {}
@@ -210,18 +212,21 @@ def main() -> int:
             for kernel, some in jobs:
                 waiting.append(pool.submit(look, tool, kernel, some))
 
-        def one(name: str, build: Build) -> None:
+        def one(name: str, command: Sequence[str | Path], tool: str) -> None:
+            if time.monotonic() < end:
+                keep(program(name, command, tool, options.quiet))
+
+        def begin(name: str, build: Build) -> list[Future[None]]:
+            lacking = [tool for tool in TOOLS if not (options.missing and tool in said.get(name, {}))]
             try:
-                command = build()
+                command = build() if lacking else []
             except RuntimeError as error:
                 print(error, file=sys.stderr)
-                return
-            for tool in TOOLS:
-                if time.monotonic() < end:
-                    keep(program(name, command, tool))
+                return []
+            return [pool.submit(one, name, command, tool) for tool in lacking]
 
-        for name, build in programs(options.programs, folder):
-            waiting.append(pool.submit(one, name, build))
+        begun = [pool.submit(begin, name, build) for name, build in programs(options.programs, folder)]
+        waiting += [run for program_ in begun for run in program_.result()]
         for job in waiting:
             job.result()
     print(f"{len(said)} programs, {options.seconds + time.monotonic() - end:.0f} s")

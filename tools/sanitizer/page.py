@@ -83,7 +83,7 @@ def ours_of_programs(folder: Path) -> dict[str, list[str]]:
     found = {}
     with tempfile.TemporaryDirectory() as made:
         for name, build in programs(folder, Path(made), "-cudart=shared"):
-            command = [sys.executable, "-m", "fmha.harness", "emulate", "--profile", "strict", "--arch", "sm_90a", "--"]
+            command = [sys.executable, "-m", "fmha", "emulate", "--profile", "strict", "--arch", "sm_90a", "--"]
             done = subprocess.run([*command, *map(str, build())], capture_output=True, text=True, check=False)
             found[name] = sorted(set(re.findall(r"^(?:error|warning): ([\w-]+)", done.stderr, re.MULTILINE)))
             print(name, *found[name], flush=True)
@@ -91,7 +91,7 @@ def ours_of_programs(folder: Path) -> dict[str, list[str]]:
 
 
 def _cells(judged: Judged) -> str:
-    words = [word_of(tool, judged.said.get(tool, [])) or "—" for tool in TOOLS]
+    words = [word_of(tool, judged.said[tool]) or "—" if tool in judged.said else "not run" for tool in TOOLS]
     return " | ".join([*words, ", ".join(f"`{rule}`" for rule in judged.ours) or "—"])
 
 

@@ -15,6 +15,7 @@
 #include "machine/schedule/search.hpp"
 #include "machine/stats.hpp"
 #include "memory/memory.hpp"
+#include "memory/overlap.hpp"
 #include "order/history/block_chunks.hpp"
 #include "order/sync_table.hpp"
 
@@ -106,6 +107,8 @@ struct Machine {
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     bool failed = false;           // a fault or a deadlock has ended the launch
+    bool counted = false;          // some have read and written global memory in one, since this was cleared
+    Overlap overlap;               // with the launch before this one
     std::vector<Range> ranges;     // scratch of one instruction
     RowBlocks rows;                // the same
     Message released;              // the same
@@ -143,8 +146,11 @@ struct Machine {
     void work_for_host(const Launch& work, const std::vector<HostAccess>& accesses);
     // Launches that are complete before this one begins.
     const std::vector<u32>& complete_at_start() const { return at_start_; }
-    // A CTA lets dependent launches begin, or waits for those that this one depends on.
-    void trigger(Warp& w);
+    // A CTA lets dependent launches begin, or waits for those that this one depends on. True: others have their turn
+    // first, and the warp comes back.
+    bool trigger(Warp& w);
+    // Whether CTAs that let dependent launches begin stand still until all of the grid have.
+    bool holds_triggered = false;
     const std::vector<u32>& wait_for_launches();
     void trigger_as(const Machine& other) { how_.triggered |= other.how_.triggered; }
     bool triggered() const { return how_.triggered; }
@@ -177,6 +183,7 @@ private:
     void begin(bool of_host = false);
     void begin_beside();
     void begin_below();
+    void begin_overlap();
     void hold_against_launches(const HostAccess& access, const Accessor& who);
     // Whether the grid that runs is one that a kernel has launched.
     bool runs_below() const;
@@ -196,10 +203,11 @@ private:
         u16 last;
         u32 number;
         std::string name, stream;
-        std::vector<u32> at_start, complete;
+        std::vector<u32> at_start, complete;  // of one that has triggered; nobody asks of another
         Triggered how{};
         bool of_host = false;
-        std::vector<u32> below{};  // of the last grid of a launch: those of its grids that came before
+        std::vector<u32> below{};   // of the last grid of a launch: those of its grids that came before
+        std::vector<u32> beside{};  // numbers of launches before it that nothing orders before it; as at_start
     };
     bool is_beside(u32 number) const { return std::ranges::binary_search(launch->beside, number); }
     // The launch that a programmatic one may begin before the end of, among those in flight.
@@ -215,6 +223,7 @@ private:
     u32 primary_ = 0;          // of in_flight_, from 1
     u32 launched_ = 0;         // the number of this launch
     std::string launched_name_, launched_stream_;
+    std::vector<u32> launched_beside_;
     Launch host_work_;
 
     u16 number_ = 0;

@@ -29,6 +29,7 @@ void GlobalMemory::back(u64 address, u64 size, std::string name) {
         address > next_ || size > next_ - address)
         throw std::invalid_argument(
             format("%llu bytes at 0x%llx are not free", (unsigned long long)size, (unsigned long long)address));
+    std::erase_if(released_, [&](const Released& r) { return r.base < address + size && address < r.base + r.size; });
     Allocation a;
     a.base = address;
     a.size = size;

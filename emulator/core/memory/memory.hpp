@@ -131,6 +131,7 @@ public:
     }
     std::string describe(u64 address) const { return memory_->describe(address); }
     const GlobalMemory& memory() const { return *memory_; }
+    GlobalMemory& memory() { return *memory_; }
 
     // Of the launch in progress; made on first use.
     LinearShadow* existing_shadow(const Allocation& a) {

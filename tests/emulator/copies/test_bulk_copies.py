@@ -36,6 +36,20 @@ def test_bulk_reductions(op: str, np_type: Any, combine: Any) -> None:
     np.testing.assert_array_equal(done.arrays["out"], combine(out, data))
 
 
+def test_a_sum_of_f64_leaves_a_nan_as_it_is() -> None:
+    """As an H200: signalling ones as well, and of two what is added counts."""
+    words = (0x7FF8000000000123, 0xFFF8000000ABC000, 0x7FF0000000000001, 0xFFF4000000000456, 0x3FF0000000000000)
+    values = np.array(words, np.uint64)
+    out, data = np.repeat(values, len(values)), np.tile(values, len(values))
+    out, data = np.append(out, values[:1]), np.append(data, values[:1])  # pairs of 16 bytes
+    body = f"""{FILL.format(words=data.nbytes // 4)} {FENCE}
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f64 [%out], [%r40], {data.nbytes}; {STORED}"""
+    done = run(body, {"data": data, "out": out}, block=1).clean()
+    nan = [np.isnan(a.view(np.float64)) for a in (out, data)]
+    want = np.where(nan[1], data, np.where(nan[0], out, np.uint64(0x4000000000000000)))
+    np.testing.assert_array_equal(done.arrays["out"], want)
+
+
 @pytest.mark.parametrize("schedule", ["realistic", "early", "late", "random"])
 @pytest.mark.parametrize("mask", [0xFFFF, 0x5555, 0x0001, 0x8000, 0xF0F1, 0])
 def test_stores_of_some_bytes_of_every_sixteen(mask: int, schedule: Any) -> None:

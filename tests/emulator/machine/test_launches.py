@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -358,3 +360,96 @@ def test_memory_that_is_freed_takes_nothing_else_along() -> None:
     assert launch(device, out.address, "st.global.b32 [%at], %t;", beside=[2]) == {"stream-race"}
     device.free(device.alloc(64, "another"))
     assert launch(device, out.address, _LOAD, beside=[3]) == {"stream-race"}
+
+
+def test_an_event_orders_a_dependent_launch_behind_another_stream() -> None:
+    """The second launch of a stream waits for an event of another, whose launch is beside the first."""
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert not launch(device, out.address, _STORE, beside=[])
+    assert not launch(device, out.address, _TRIGGER, beside=[1])
+    assert not launch(device, out.address, _LOAD, programmatic=True, after=2, beside=[])
+    assert launch(device, out.address, _STORE, programmatic=True, after=2, beside=[1]) == {"stream-race"}
+
+
+def test_many_copies_of_the_host_do_not_each_keep_a_list_of_all_before() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+
+    def resident_mib() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+    before = resident_mib()
+    for _ in range(4000):
+        device.host_work("a copy", [(out.address, 4, False, "reads")], [])
+    assert resident_mib() - before < 24  # as lists of numbers: 61 or more
+
+
+def test_a_kernel_parameter_is_not_written_through_a_generic_address() -> None:
+    module = load_ptx(_MODULE.format(body="mov.b64 %back, out; cvta.param.u64 %back, %back; @%p0 st.b32 [%back], 1;"))
+    device = Device()
+    (fault,) = device.launch(module, "k", 1, 32, [device.alloc(64).address]).findings
+    assert (fault.rule, fault.message) == ("param-store", "store to a kernel parameter")
+
+
+def test_what_lies_at_an_address_now_is_told_before_what_was_freed_there() -> None:
+    device = Device()
+    base = device.reserve(4096)
+    device.free(device.back(base, 4096, "gone"))
+    device.back(base, 64, "here")
+    module = load_ptx(_MODULE.format(body="ld.global.b32 %r1, [%out+64];"))
+    (fault,) = device.launch(module, "k", 1, 1, [base]).findings
+    assert "0 bytes past the end of 'here'" in fault.message
+
+
+# A dependent launch under schedules that draw
+
+
+def _overlapped(first: str, second: str, seed: int, schedule: Any, grid: int = 6) -> list[int]:
+    """Two rows of 64 words a CTA: what the first launch writes, and the second makes of it."""
+    device = Device(schedule=schedule, seed=seed, checks=False)
+    out = device.alloc(8192, "out", zeroed=True)
+    place = "mad.wide.u32 %at, %b, 512, %at;"
+    for n, body in enumerate((first, second)):
+        launch(device, out.address, place + body, grid=grid, programmatic=n > 0)
+    return [int(word) for word in device.read(out.address, 512 * grid).view("<u4")]
+
+
+_MAKES = f"{_TRIGGER} add.u32 %r1, %t, 1; st.global.b32 [%at], %r1;"
+_TAKES = "ld.global.b32 %r1, [%at]; add.u32 %r1, %r1, 1000; st.global.b32 [%at+256], %r1;"
+
+
+@pytest.mark.parametrize("schedule", ["random", "pct"])
+def test_what_is_read_before_the_wait_may_be_old(schedule: str) -> None:
+    first_words = [_overlapped(_MAKES, _TAKES, seed, schedule)[64::128] for seed in range(8)]
+    assert any(1000 in words for words in first_words), "under no seed the old value was read"
+    assert any(words == [1001] * 6 for words in first_words), "under no seed all read what the launch before wrote"
+    for seed in range(8):
+        assert _overlapped(_MAKES, _WAIT + _TAKES, seed, schedule)[64::128] == [1001] * 6
+        assert _overlapped(_MAKES.replace(_TRIGGER, ""), _TAKES, seed, schedule)[64::128] == [1001] * 6
+
+
+def test_what_is_written_before_the_wait_may_be_overwritten() -> None:
+    overwrites = "st.global.b32 [%at], 7;"
+    left = [_overlapped(_MAKES, overwrites, seed, "random")[0::128] for seed in range(8)]
+    assert any(1 in words for words in left)
+    assert any(words == [7] * 6 for words in left)
+    for seed in range(8):
+        assert _overlapped(_MAKES, _WAIT + overwrites, seed, "random")[0::128] == [7] * 6
+
+
+def test_what_both_launches_count_is_counted() -> None:
+    counts = "red.global.add.u32 [%out], 1;"
+    for seed in range(8):
+        assert _overlapped(_TRIGGER + counts, counts, seed, "random")[0] == 2 * 6 * 64
+
+
+def test_ctas_that_need_one_another_behind_the_trigger_go_on() -> None:
+    meets = f"""{_TRIGGER} @!%p0 bra DONE; atom.add.release.gpu.global.u32 %r1, [%out+4], 1;
+    POLL: ld.acquire.gpu.global.b32 %r1, [%out+4]; setp.lt.u32 %p2, %r1, %n; @%p2 bra POLL; DONE: bar.sync 0;"""
+    early = f"""@!%p0 bra DONE; atom.add.release.gpu.global.u32 %r1, [%out+4], 1; setp.ne.u32 %p3, %b, 5; @%p3 bra LAST;
+    POLL: ld.acquire.gpu.global.b32 %r1, [%out+4]; setp.lt.u32 %p2, %r1, %n; @%p2 bra POLL;
+    LAST: {_TRIGGER} DONE: bar.sync 0;"""
+    for seed in range(6):
+        for body in (meets, early):
+            assert _overlapped(body, _WAIT, seed, "random")[1] == 6

@@ -36,6 +36,8 @@ constexpr u64 kGlimpse = 256;
 // Under schedules that draw: clusters that take turns, and turns in a row that they may spend polling before others
 // start.
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
+// And that stand still, at most, until all CTAs have let dependent launches begin.
+constexpr u32 kMostHeld = 64;
 
 using Resident = std::vector<std::unique_ptr<Cluster>>;
 
@@ -47,6 +49,8 @@ public:
         u64 progress =
             m_.stats.warp_instructions;  // instruction count at the end of the last turn that was not only polling
         while (fill()) {
+            if (m_.overlap.undone() && !m_.overlap.left(m_.stats.warp_instructions))
+                m_.overlap.redo(m_.global.memory());
             const std::size_t turn = pick();
             Cluster& cluster = *resident_[turn];
             const u64 before = cluster.progress;
@@ -103,6 +107,10 @@ private:
     bool explores() const { return draws(m_.schedule); }
     // Short turns as often as long ones: what a few instructions of two clusters race for, and what many do.
     u64 budget() {
+        const u64 most = drawn_budget();
+        return m_.overlap.undone() ? std::min(most, m_.overlap.left(m_.stats.warp_instructions)) : most;
+    }
+    u64 drawn_budget() {
         const bool others = m_.schedule == Schedule::random || somebody_polls();
         if (!explores() || !others) return ~0ull;
         const u64 most = u64{1} << m_.random() % 13;
@@ -124,11 +132,41 @@ private:
         cluster.yields = ended == Progress::polling;
     }
 
-    std::size_t pick() {
-        if (m_.schedule != Schedule::pct) return (explores() ? m_.random() : turn_) % resident_.size();
-        const auto rank = [](const auto& cluster) { return std::pair(!cluster->yields, cluster->priority); };
-        return static_cast<std::size_t>(std::ranges::max_element(resident_, {}, rank) - resident_.begin());
+    // It stands still, as all its CTAs have let dependents begin.
+    bool held(const Cluster& cluster) const {
+        return m_.holds_triggered &&
+               std::ranges::all_of(cluster.ctas, [](const auto& cta) { return cta->triggered || !cta->live_warps; });
     }
+    std::size_t held() const {
+        if (!m_.holds_triggered) return 0;
+        return static_cast<std::size_t>(std::ranges::count_if(resident_, [&](const auto& c) { return held(*c); }));
+    }
+
+    // Goes on with those that stand still: when nobody else is left, or when others may need them.
+    void let_go_held(bool taken_all) {
+        if (!m_.holds_triggered || resident_.empty()) return;
+        const bool all = held() == resident_.size(), polled = idle_ > 2 * kExploredTurns * resident_.size();
+        if (!all && !polled && resident_.size() < kMostHeld) return;
+        m_.holds_triggered = false;
+        if (!all || !taken_all) return;
+        m_.counted = false;
+        m_.overlap.redo(m_.global.memory());
+        m_.overlap.begin_tail(m_.global.memory());
+    }
+
+    std::size_t pick() {
+        if (m_.holds_triggered) {
+            std::vector<std::size_t> others;
+            for (std::size_t n = 0; n < resident_.size(); ++n)
+                if (!held(*resident_[n])) others.push_back(n);
+            if (m_.schedule != Schedule::pct) return others[m_.random() % others.size()];
+            return *std::ranges::max_element(others, {}, [&](std::size_t n) { return rank(*resident_[n]); });
+        }
+        if (m_.schedule != Schedule::pct) return (explores() ? m_.random() : turn_) % resident_.size();
+        const auto rank_of = [](const auto& cluster) { return rank(*cluster); };
+        return static_cast<std::size_t>(std::ranges::max_element(resident_, {}, rank_of) - resident_.begin());
+    }
+    static std::pair<bool, i64> rank(const Cluster& cluster) { return {!cluster.yields, cluster.priority}; }
 
     void draw_priorities(Cluster& cluster) {
         cluster.priority = Search::high(m_.random);
@@ -140,15 +178,20 @@ private:
     bool fill() {
         const u32 wanted = explores() ? std::min(limit_, kExploredClusters) : 1;
         const std::size_t patience = explores() ? kExploredTurns * resident_.size() : 0;
-        while (resident_.size() < wanted || (idle_ > patience && resident_.size() < limit_)) {
+        bool taken_all = false;
+        while (resident_.size() - held() < wanted || (idle_ > patience && resident_.size() < limit_)) {
             std::array<u32, 3> first;
-            if (!m_.cursor->take(first)) break;
+            if (resident_.size() >= limit_) break;
+            taken_all = !m_.cursor->take(first);
+            if (taken_all) break;
             if (m_.only_recorded && !m_.recorder->wants(ordinal_of(*m_.launch, first))) continue;
             resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
             if (m_.schedule == Schedule::pct) draw_priorities(*resident_.back());
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll
+            let_go_held(false);
         }
+        let_go_held(taken_all);
         return !resident_.empty();
     }
 

@@ -28,9 +28,16 @@ void Machine::begin(bool of_host) {
     primary_ = 0;
     dependent_ = false;
     if (number_ > 0 && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, launched_, std::move(launched_name_), std::move(launched_stream_),
-                              std::move(at_start_), std::move(complete_), how_, host_works_,
-                              std::exchange(below_, {})});
+        InFlight before{number_, launched_, std::move(launched_name_), std::move(launched_stream_), {}, {}};
+        before.how = how_;
+        before.of_host = host_works_;
+        before.below = std::exchange(below_, {});
+        if (how_.triggered) {  // a list of all before it, for each launch: kept where somebody asks
+            before.at_start = std::move(at_start_);
+            before.complete = std::move(complete_);
+            before.beside = std::move(launched_beside_);
+        }
+        in_flight_.push_back(std::move(before));
         if (launch->programmatic) primary_ = find_primary();
         dependent_ = primary_ != 0;
     }
@@ -43,12 +50,23 @@ void Machine::begin(bool of_host) {
         forget_launches();
     }
     complete_ = at_start_;
+    launched_beside_ = launch->beside;
     launched_ = launch->number;
     launched_name_ = launch->name;
     launched_stream_ = launch->stream;
     host_works_ = of_host;
     waited_ = false;
     how_ = {};
+    begin_overlap();
+}
+
+// The launch before this one may still be running: with what it wrote last undone.
+void Machine::begin_overlap() {
+    const bool overlaps = draws(schedule) && dependent_ && primary_ == in_flight_.size();
+    if (overlaps && random() % 4) overlap.undo(global.memory(), random);
+    if (!overlap.undone()) overlap.forget();
+    const auto triggers = [](const Inst& i) { return static_cast<Op>(i.op) == Op::grid_trigger; };
+    holds_triggered = draws(schedule) && !host_works_ && std::ranges::any_of(program->insts, triggers) && random() % 4;
 }
 
 u32 Machine::find_primary() const {
@@ -95,31 +113,42 @@ void Machine::begin_below() {
 }
 
 // The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
-void Machine::trigger(Warp& w) {
-    if (runs_below()) return;  // a grid that a kernel has launched has no dependents
+bool Machine::trigger(Warp& w) {
+    if (runs_below()) return false;  // a grid that a kernel has launched has no dependents
+    const bool first = !w.cta->triggered;
     how_.triggered = true;
-    how_.late |= !w.cta->triggered && waited_ && w.clocks.knows_launch(primary_);
+    how_.late |= first && waited_ && w.clocks.knows_launch(primary_);
     w.cta->triggered = true;
+    if (!holds_triggered || !first) return false;
+    Cluster& cluster = *w.cta->cluster;
+    cluster.demoted |= std::ranges::all_of(cluster.ctas, [](const auto& cta) { return cta->triggered; });
+    return true;
 }
 
 // A launch begins when all are complete that it is not beside. A dependent one may begin as soon as the one before it
-// may: of those that came before that one, it is behind the same.
+// may: of those that came before that one, it is behind the same, and behind those that an event orders before this
+// one alone.
 void Machine::begin_beside() {
     std::vector<u32> known;
-    if (primary_) {
-        const InFlight& before = in_flight_[primary_ - 1];
-        known = before.how.late ? before.complete : before.at_start;
+    const InFlight* const before = primary_ ? &in_flight_[primary_ - 1] : nullptr;
+    if (before) {
+        known = before->how.late ? before->complete : before->at_start;
         std::ranges::sort(known);
     }
+    const auto through_primary = [&](u32 n) {
+        return n < primary_ && !std::ranges::binary_search(known, n) &&
+               !std::ranges::binary_search(before->beside, in_flight_[n - 1].number);
+    };
     at_start_.clear();
     for (u32 n = 1; n <= in_flight_.size(); ++n) {
-        const bool open = n == primary_ || (n < primary_ && !std::ranges::binary_search(known, n));
+        const bool open = n == primary_ || through_primary(n);
         if (!open && !is_beside(in_flight_[n - 1].number)) at_start_.push_back(n);
     }
 }
 
 const std::vector<u32>& Machine::wait_for_launches() {
     if (runs_below()) return at_start_;
+    if (overlap.undone()) overlap.redo(global.memory());
     if (dependent_ && !waited_ && primary_) {
         const InFlight& primary = in_flight_[primary_ - 1];
         for (const auto* before : {&primary.complete, &primary.below})
@@ -170,6 +199,10 @@ void Machine::run_one() {
     }
     running = nullptr;
     findings = nullptr;
+    if (overlap.undone())
+        overlap.redo(global.memory());
+    else
+        overlap.end_tail(global.memory(), counted || failed || tree->size() > 1);
     collect_findings();
     tree->end(global);
     stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -120,8 +120,8 @@ bool run_side_by_side(Machine& m) {
     u64 clusters = 1;
     for (u32 d = 0; d < 3; ++d) clusters *= (l.grid[d] - (d == 2 ? l.first_plane : 0)) / l.cluster[d];
     const u32 threads = static_cast<u32>(std::min<u64>(m.threads, clusters));
-    if (threads < 2 || m.schedule == Schedule::pct || l.workspace || l.overlaps || Observer::of(m) ||
-        m.follows_others() || *m.program->communicates)
+    if (threads < 2 || m.schedule == Schedule::pct || m.holds_triggered || l.workspace || l.overlaps ||
+        Observer::of(m) || m.follows_others() || *m.program->communicates)
         return false;
     return SideBySide(m, threads).run();
 }

@@ -69,24 +69,32 @@ bool ascends(const LaneAccess& a) {
     return behind == kLanes - 1;
 }
 
-LaneAccess access_of(const u64* at, u32 mask, u32 size, const Accessor& who, const Allocation* of) {
-    const u64 base = of ? of->base : 0;
+struct Memory {
+    u64 base;
+    u32 number;
+};
+
+LaneAccess access_of(const u64* at, u32 mask, u32 size, const Accessor& who, const Memory& memory) {
     LaneAccess access;
-    access.memory = of ? of->index + 1 : 0;
+    access.memory = memory.number;
     access.clock = who.clock;
     access.pc = who.pc;
     access.mask = mask;
     access.size = size;
     access.write = who.write;
     access.strong = who.strong;
-    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l] - base);
+    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l] - memory.base);
     return access;
 }
 
 // The same bytes again in the same way, as in a loop: what is ordered after the later one is after the earlier one.
-bool repeats(const LaneAccess& now, const LaneAccess& before) {
-    return now.write == before.write && now.strong == before.strong && now.mask == before.mask &&
-           now.size == before.size && now.memory == before.memory && now.at == before.at;
+bool repeats(const LaneAccess& before, const u64* at, u32 mask, u32 size, const Accessor& who, const Memory& memory) {
+    if (who.write != before.write || who.strong != before.strong || mask != before.mask || size != before.size ||
+        memory.number != before.memory)
+        return false;
+    u32 others = 0;
+    for (u32 l = 0; l < kLanes; ++l) others |= static_cast<u32>(at[l] - memory.base) ^ before.at[l];
+    return !others;
 }
 
 }  // namespace
@@ -95,23 +103,36 @@ void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who
     const Machine& m = machine_of(w);
     if (!m.checks || m.profile != Profile::strict) return;
     LaneLog& log = of ? w.global_lanes : w.lanes;
-    LaneAccess now = access_of(at, mask, size, who, of);
+    const Memory memory{of ? of->base : 0, of ? of->index + 1 : 0};
+    const auto again = [&](const LaneAccess& before) { return repeats(before, at, mask, size, who, memory); };
+    const auto renew = [&](LaneAccess& before) {  // the rest is as it was
+        before.clock = who.clock;
+        before.pc = who.pc;
+    };
     if (!w.lanes.met) {
-        if (!log.accesses.empty() && repeats(now, log.accesses[log.latest])) {
-            now.ascends = log.accesses[log.latest].ascends;
-            log.accesses[log.latest] = now;
-            return;
-        }
+        if (!log.accesses.empty() && again(log.accesses[log.latest])) return renew(log.accesses[log.latest]);
+        LaneAccess& now = place_for(log);
+        now = access_of(at, mask, size, who, memory);
         now.ascends = ascends(now);
-        place_for(log) = now;
         return;
     }
     w.lanes.met = false;
-    const auto same =
-        std::ranges::find_if(log.accesses, [&](const LaneAccess& before) { return repeats(now, before); });
-    now.ascends = same == log.accesses.end() ? ascends(now) : same->ascends;
-    for (const LaneAccess& before : log.accesses) compare(w, now, before, of);
-    (same == log.accesses.end() ? place_for(log) : *same) = now;
+    const auto same = std::ranges::find_if(log.accesses, again);
+    if (same == log.accesses.end()) {
+        LaneAccess now = access_of(at, mask, size, who, memory);
+        now.ascends = ascends(now);
+        for (const LaneAccess& before : log.accesses) compare(w, now, before, of);
+        place_for(log) = now;
+        return;
+    }
+    if (!same->ascends) {  // else each lane meets itself alone
+        const LaneAccess before = *same;
+        renew(*same);
+        compare(w, *same, before, of);
+    }
+    renew(*same);
+    for (const LaneAccess& before : log.accesses)
+        if (&before != &*same) compare(w, *same, before, of);
 }
 
 }  // namespace ptxm

@@ -150,10 +150,8 @@ Flow first_ctaid(Warp& w, const Inst& i, u32 mask) {
 }
 
 // PTX ISA 9.7.13.16. Launches run one after the other; what may race with one before is found by what it has accessed.
-Flow grid_trigger(Warp& w, const Inst&, u32) {
-    machine_of(w).trigger(w);
-    return Flow::next;
-}
+// Schedules that draw have two overlap: memory/overlap.hpp.
+Flow grid_trigger(Warp& w, const Inst&, u32) { return machine_of(w).trigger(w) ? Flow::stay : Flow::next; }
 
 Flow grid_wait(Warp& w, const Inst&, u32) {
     if (const auto& launches = machine_of(w).wait_for_launches(); !launches.empty()) w.clocks.learn_launches(launches);

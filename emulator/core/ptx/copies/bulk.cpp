@@ -189,6 +189,7 @@ Flow store_bulk(Warp& w, const Inst& i, u32 mask) {
                 Allocation* to = span ? m.global.find(first, span) : nullptr;
                 if (!to) return;
                 u8* d = to->data.get() + (first - to->base);
+                m.counted |= reduction != Reduction::none;
                 if (reduction != Reduction::none) return reduce_bytes(reduction, type, d, data->data(), bytes);
                 for (const Range& r : written)
                     std::memcpy(d + (r.start - first), data->data() + (r.start - address), r.bytes);

@@ -1,5 +1,7 @@
 #include "ptx/copies/reduction.hpp"
 
+#include <cmath>
+
 #include "numbers/formats.hpp"
 #include "numbers/single.hpp"
 
@@ -105,7 +107,10 @@ void reduce_bytes(Reduction operation, Ty type, u8* d, const u8* s, u32 bytes) {
             break;
         case Ty::f64:
             if (operation == Reduction::add) {
-                each<double>(d, s, bytes, [](double a, double b) { return a + b; });
+                // As an H200: a NaN stays as it is, signalling as well, and of two what is added counts.
+                each<double>(d, s, bytes, [](double a, double b) {
+                    return std::isnan(b) ? b : std::isnan(a) ? a : a + b;
+                });
                 done = true;
             }
             break;

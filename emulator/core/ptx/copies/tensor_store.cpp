@@ -59,6 +59,7 @@ Flow store_tensor(Warp& w, const Inst& i, u32 mask) {
                 *data = same->read([&] { return collect_box(box, cta, at); });
             },
             [&m, box, same, data, reduction] {
+                m.counted |= reduction != Reduction::none;
                 const auto store = [&] { store_box(m.global, box, **data, reduction); };
                 if (reduction == Reduction::none)
                     same->write(*data, store);

@@ -345,9 +345,12 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     resolve_lanes(w, space_of(i), again, mask, bytes * count, true, pointers, strength_of(i));
     const bool flushes = &table_of(w, pointers[std::countr_zero(mask)]) == &machine_of(w).sync;
     note_poll(w, pointers[std::countr_zero(mask)], a.at[std::countr_zero(mask)], bytes);
+    Machine& m = machine_of(w);
+    const u64 counter = m.only_recorded ? m.counter : 0;  // 0: CTAs draw from none
+    m.counted |= flushes;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        if (machine_of(w).only_recorded && a.at[l] == machine_of(w).counter)
+        if (counter && a.at[l] == counter)
             draw_in_turn(w, i, l, bytes);
         else if (bytes == 16)
             update_wide(w, i, w.ops(i) + i.n_dst + 1, l, pointers[l]);

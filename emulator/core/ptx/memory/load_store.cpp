@@ -205,11 +205,12 @@ struct WarpAccess {
     static constexpr u32 kPiece = 16;
     // Whether lanes are best looked at one by one, not as ranges.
     bool in_pieces(Pattern pattern) const { return size <= kPiece && pattern == Pattern::other; }
+    // Whether some may store what is there already, which the lenient profile lets pass.
+    bool may_repeat() const { return store && machine_of(w).profile == Profile::lenient; }
     // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
     template <class Touch>
     void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {
-        const bool lenient = machine_of(w).profile == Profile::lenient;
-        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
+        const u32 repeating = may_repeat() ? repeating_lanes(w, *store, mask, pointers) : 0;
         touch(LaneRanges(a, mask & ~repeating, size, pattern));
         if (!repeating) return;
         who.repeats = true;
@@ -286,8 +287,13 @@ void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kL
     if (all && m.checks && !m.global.logs() && x.in_pieces(pattern) &&
         touch_global_lanes(*all, w, {x.a.at, x.size, e.low, e.high + x.size}, who))
         return compare();
+    if (all && pattern != Pattern::other && x.mask == kFullMask && !x.may_repeat()) {
+        const Range range{e.low, e.high - e.low + x.size};
+        touch_global(*all, w, {&range, 1}, who, false);
+        return compare();
+    }
     x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
-        Allocation* last = nullptr;  // of the range before, mostly this one's too
+        Allocation* last = all;  // of the range before, mostly this one's too
         lanes.each_owner(
             [&](const Range& r) -> Allocation& {
                 if (!last || !last->holds(r.start, r.bytes)) last = &resolve_global(w, r.start, r.bytes, x.what);
@@ -340,6 +346,8 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         case Space::global:
         case Space::constant: resolve_global_lanes({w, a, mask, size, store, what}, who, pointers); break;
         case Space::param:
+            for (u32 l = 0; write && l < kLanes; ++l)
+                if ((mask >> l & 1) && a.at[l] < kCallParams) throw Fault("param-store", "store to a kernel parameter");
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1)
                     pointers[l] = a.at[l] >= kCallParams
@@ -505,8 +513,6 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
     u8* pointers[kLanes];
     const Space space = space_of(i);
-    for (u32 l = 0; space == Space::param && l < kLanes; ++l)
-        if ((mask >> l & 1) && a.at[l] < kCallParams) throw Fault("param-store", "store to a kernel parameter");
     resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   Strength::weak, &i);
     store_values(w, i, mask, pointers);
