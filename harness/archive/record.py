@@ -6,6 +6,7 @@ read back as the number; bare `NaN` and `Infinity` are refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +20,9 @@ from pydantic import (
     model_serializer,
 )
 
+from fmha.harness.contract.machine import Gpu, Machine
+from fmha.harness.contract.protocol import Resources
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
 from fmha.harness.judge.status import Status
@@ -43,18 +47,6 @@ class Commit(Record):
     installed: str | None = Field(
         default=None, description="version of the fmha that brought the kernels, where they are no checkout's"
     )
-
-
-class Machine(Record):
-    cpu: str
-    cores: int = Field(ge=1, description="cores this run was allowed to use")
-    system: str
-
-
-class Gpu(Record):
-    name: str = Field(description='as the driver names it, e.g. "NVIDIA B200"')
-    uuid: str
-    driver: str
 
 
 class HostFacts(Record):
@@ -85,16 +77,6 @@ class HostFacts(Record):
     hosts: list[HostFacts] = Field(
         default_factory=list, description="each, where several shared the run; the rest is then of the first"
     )
-
-
-class Resources(Record):
-    """ptxas's figures. Bytes, except registers a thread."""
-
-    registers: int
-    spill_stores: int
-    spill_loads: int
-    stack: int
-    shared_static: int
 
 
 class VariantRecord(Record):
@@ -221,11 +203,9 @@ class Pooled(Record):
     text: str = Field(description="the figure in words")
 
 
-class Finding(Record):
-    rule: str
-    severity: Literal["error", "warning"]
-    message: str
-    where: Plain
+def _plain(finding: object) -> object:
+    """A worker's finding without numbers that JSON has no words for."""
+    return replace(finding, where=encode_numbers(finding.where)) if isinstance(finding, FindingRecord) else finding
 
 
 class Timing(Record):
@@ -263,7 +243,7 @@ class ConfigurationRecord(Record):
     metrics: Measurement | None
     drawn: Measurement | None = Field(None, description="on the inputs of the seed that the run drew")
     met: list[str] = Field(default_factory=list, description="schedules that the run drew for it besides its own")
-    findings: list[Finding]
+    findings: list[Annotated[FindingRecord, BeforeValidator(_plain)]]
     stats: Plain
     seconds: Seconds
     timing: Timing | None = None

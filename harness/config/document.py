@@ -11,7 +11,7 @@ from fmha.harness.config.hosts import HostSection
 from fmha.harness.config.model import ALL, Limits
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
-from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Metric
 
 Name = HostName
@@ -81,8 +81,8 @@ class GatesSection(Section):
     def thresholds(self, overrides: OverridesSection) -> Thresholds:
         return Thresholds(self.default.limits() | overrides.limits())
 
-    def most_resources(self) -> Resources | None:
-        return Resources(**self.resources.model_dump()) if self.resources else None
+    def most_resources(self) -> ResourceLimits | None:
+        return ResourceLimits(**self.resources.model_dump()) if self.resources else None
 
     def most_bias(self) -> Biases | None:
         return Biases(**self.bias.model_dump()) if self.bias else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from fmha.harness.config.model import Guard
     from fmha.harness.contract.protocol import Cell
-    from fmha.harness.judge.limits import Biases, Resources, Thresholds
+    from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
     from fmha.harness.worker.planner.sides import Declares
 
 
@@ -30,12 +30,12 @@ class Gates:
     """All that a configuration is held to."""
 
     thresholds: Thresholds
-    resources: Resources | None
+    resources: ResourceLimits | None
     biases: Biases | None
 
 
 # The limits, of the usual configurations first; then the most resources and the most bias.
-Held = tuple[tuple["Thresholds", ...], "Resources | None", "Biases | None"]
+Held = tuple[tuple["Thresholds", ...], "ResourceLimits | None", "Biases | None"]
 
 
 class MatrixKernel(Protocol):

@@ -36,7 +36,7 @@ from fmha.harness.errors import ConfigError
 from fmha.harness.judge.case import Case, Value, case_of, parse_case
 from fmha.harness.judge.case import Field as AdapterField
 from fmha.harness.judge.configuration import OURS
-from fmha.harness.judge.limits import Resources, Thresholds
+from fmha.harness.judge.limits import ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import AdapterError
@@ -86,7 +86,7 @@ class KernelGatesSection(Section):
     resources: ResourcesSection | None = None
 
     def gates(self) -> Gates:
-        most = Resources(**self.resources.model_dump()) if self.resources else None
+        most = ResourceLimits(**self.resources.model_dump()) if self.resources else None
         return Gates(Thresholds(self.default.limits()), most, None)
 
 

@@ -104,7 +104,7 @@ class Status(Answer):
     finished: Moment
 
 
-class Gpu(Answer):
+class SaidGpu(Answer):
     name: Name
     uuid: Name
     driver: Name
@@ -113,8 +113,8 @@ class Gpu(Answer):
 class StateEvent(Answer):
     state: Annotated[str, Field(pattern=r"^[a-z][a-z-]{0,30}$")]
     at: Moment
-    gpu: Gpu | None = None
-    gpus: Annotated[list[Gpu], Field(max_length=1024)] = []
+    gpu: SaidGpu | None = None
+    gpus: Annotated[list[SaidGpu], Field(max_length=1024)] = []
 
 
 class WaitingEvent(Answer):
@@ -134,14 +134,14 @@ class IsolationEvent(Answer):
     whole: bool = False
 
 
-class Machine(Answer):
+class SaidMachine(Answer):
     cpu: Name
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     system: Name
 
 
 class FactsEvent(Answer):
-    machine: Machine
+    machine: SaidMachine
     versions: Annotated[dict[Name, Name | None], Field(max_length=100)]
     isolation: Name | None = None  # a version before said nothing of it
 

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from fmha.harness.hosts.base import Machine
+from fmha.harness.contract.machine import Machine
 
 _DISTRIBUTIONS = ("fmha", "numpy", "torch")
 

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from fmha.harness import isolate
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
+from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import credentials, early, ledger, sync
-from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
+from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
@@ -95,8 +96,8 @@ class RemoteHost:
         self._note: Callable[[str], None] = lambda text: None
         self._facts: answers.FactsEvent | None = None
         self._enclosed: answers.IsolationEvent | None = None  # by the supervisor, of the runner
-        self._gpu: answers.Gpu | None = None
-        self._gpus: list[answers.Gpu] = []  # all of them, where the run has several
+        self._gpu: answers.SaidGpu | None = None
+        self._gpus: list[answers.SaidGpu] = []  # all of them, where the run has several
         self._states: list[tuple[str, float]] = []
         self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0

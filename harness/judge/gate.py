@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from fmha.harness.judge.findings import FindingRecord
-from fmha.harness.judge.limits import Biases, Bound, Check, Limit, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, Bound, Check, Limit, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Measurement
 from fmha.harness.judge.status import Status
 
@@ -59,7 +59,7 @@ class Judgement:
 
 
 def limits(
-    thresholds: Thresholds, most: Resources | None, build: Built | None, biases: Biases | None = None
+    thresholds: Thresholds, most: ResourceLimits | None, build: Built | None, biases: Biases | None = None
 ) -> tuple[Limit, ...]:
     """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
     the combine kernel's where `build` has one."""
@@ -78,7 +78,7 @@ def judge(
     measurement: Measurement,
     findings: Sequence[FindingRecord],
     thresholds: Thresholds,
-    most: Resources | None = None,
+    most: ResourceLimits | None = None,
     build: Built | None = None,
     biases: Biases | None = None,
 ) -> Judgement:
