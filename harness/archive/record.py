@@ -35,10 +35,14 @@ Plain = Annotated[dict[str, JsonValue], BeforeValidator(encode_numbers)]
 
 
 class Record(BaseModel):
+    """What all parts of a record have in common: nothing is there that is not declared."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Commit(Record):
+    """The commit that was run, and whether its files were as committed."""
+
     sha: str = Field(pattern=r"^[0-9a-f]{40,64}$", description="40 zeros outside of git, where `installed` says more")
     branch: str | None = Field(description="null when HEAD is detached")
     dirty: bool
@@ -50,6 +54,8 @@ class Commit(Record):
 
 
 class HostFacts(Record):
+    """Where a run was, and what kept the commit's code from that machine."""
+
     name: str
     kind: str
     machine: Machine
@@ -80,6 +86,8 @@ class HostFacts(Record):
 
 
 class VariantRecord(Record):
+    """A build of one kernel: of what, by what, and what it uses."""
+
     name: str
     arch: str
     source: str
@@ -226,6 +234,8 @@ class Timing(Record):
 
 
 class ConfigurationRecord(Record):
+    """What came of one configuration."""
+
     id: str
     parameters: Parameters
     guard: bool
@@ -255,6 +265,8 @@ class ConfigurationRecord(Record):
 
 
 class Verdict(Record):
+    """What came of the whole run."""
+
     word: Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]
     exit_code: int = Field(ge=0, le=4)
     passed: int = Field(ge=0)

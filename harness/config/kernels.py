@@ -62,12 +62,14 @@ class MatrixKernel(Protocol):
         """All its gates, in an order that never changes: of them a digest is made."""
 
     @property
-    def keys(self) -> Mapping[str, Key]: ...
+    def keys(self) -> Mapping[str, Key]:
+        """What a filter can ask for, by key."""
 
     def parse(self, name: str) -> Cell:
         """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
 
-    def is_guard(self, cell: Any, guard: Guard) -> bool: ...
+    def is_guard(self, cell: Any, guard: Guard) -> bool:
+        """Whether it is one of the configurations that are run first."""
 
     def gates_for(self, cell: Any) -> Gates:
         """Of a configuration that is not the guard's."""

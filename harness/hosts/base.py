@@ -71,7 +71,8 @@ class Host(Protocol):
         """Hears the whole order before its first part. An exact host gets the commit and starts; `tell` hears what is
         published before it is."""
 
-    def facts(self) -> HostFacts: ...
+    def facts(self) -> HostFacts:
+        """What the host is. Complete once a run has begun there."""
 
     def durations(self) -> Mapping[str, float]:
         """Seconds of the stages that the host has measured itself, by name."""

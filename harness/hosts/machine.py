@@ -15,6 +15,7 @@ _DISTRIBUTIONS = ("fmha", "numpy", "torch")
 
 
 def this_machine() -> Machine:
+    """The processor, how many cores this process may use, and the kernel's version."""
     return Machine(_cpu(), len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}")
 
 

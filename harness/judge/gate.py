@@ -45,15 +45,22 @@ class Built(Protocol):
     """A variant that was compiled, and what its kernels use."""
 
     @property
-    def variant(self) -> _Variant: ...
+    def variant(self) -> _Variant:
+        """The kernel's variant."""
+
     @property
-    def resources(self) -> _Used | None: ...
+    def resources(self) -> _Used | None:
+        """ptxas's figures; None where there are none."""
+
     @property
-    def combine_resources(self) -> _Used | None: ...
+    def combine_resources(self) -> _Used | None:
+        """Those of the kernel that merges splits; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
+    """What the gate says of one configuration, and which limits it missed."""
+
     status: Status
     failed_checks: tuple[Check, ...]
 

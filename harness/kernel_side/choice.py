@@ -85,23 +85,40 @@ class Sizes(Protocol):
     """Of a Configuration or a Call."""
 
     @property
-    def head_dim(self) -> int: ...
+    def head_dim(self) -> int:
+        """Elements of a row."""
+
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Batch entries."""
+
     @property
-    def t(self) -> int: ...
+    def t(self) -> int:
+        """Queries of an entry, of the longest where they are packed."""
+
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """Query heads."""
+
     @property
-    def s_k(self) -> int: ...
+    def s_k(self) -> int:
+        """Keys of an entry, of the longest where they differ."""
+
     @property
-    def topk(self) -> int: ...
+    def topk(self) -> int:
+        """Keys of the sparse branch that a query has; 0 without one."""
+
     @property
-    def page_size(self) -> int: ...
+    def page_size(self) -> int:
+        """Rows of a page; 0 without pages."""
+
     @property
-    def kv_heads(self) -> int: ...
+    def kv_heads(self) -> int:
+        """K/V heads."""
+
     @property
-    def scattered(self) -> bool: ...
+    def scattered(self) -> bool:
+        """Whether queries or keys are packed, or K and V lie in pages."""
 
 
 def rows_of_cta(

@@ -62,6 +62,7 @@ class Merge:
     wave: float  # of as many CTAs as the GPU holds, more than if it holds few
 
     def slabs(self, head_dim: int) -> int:
+        """Into how many parts of columns a row is divided."""
         return -(-head_dim // self.columns)
 
     def ctas(self, head_dim: int, rows: int, planes: int) -> int:

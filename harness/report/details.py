@@ -36,6 +36,8 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
+    """A figure in a table, what became of it, and its limit."""
+
     name: str
     change: Change
     limit: str

@@ -120,6 +120,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """How long it takes in here goes to the stage's duration."""
         start = time.monotonic()
         try:
             yield
@@ -378,6 +379,7 @@ def _count(things: Sequence[object], noun: str) -> str:
 
 
 def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
+    """What a record says of where and how a run was made."""
     from fmha.harness.stages.archive import Circumstances
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
