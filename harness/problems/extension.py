@@ -101,6 +101,7 @@ class Compiled:
 
     @property
     def is_current(self) -> bool:
+        """Whether what it includes still is what it was compiled of."""
         return all(_digest(path) == digest for path, digest in self._headers.items())
 
     @property
