@@ -135,9 +135,9 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     settings = load(request.judge.tree if request.judge is not None else git.root).complete()
     host = opener(request.host, settings, git.root)
     if request.judge is not None:
-        from fmha.harness.stages.apart import kernel_side_differs, rest_differs
+        from fmha.harness.stages.apart import launches_otherwise
 
-        if kernel_side_differs(request.judge) or rest_differs(request.judge):
+        if launches_otherwise(request.judge):
             host.judge_apart(request.judge.commit, git.root)
     return prepare_for(request, git, settings, host)
 
