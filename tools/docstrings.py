@@ -1,7 +1,7 @@
 """Says which public classes and functions have no docstring: `python -m tools.docstrings`. `make lint` runs it.
 
 Not asked for one: what a base class or a protocol has one for; what has a name with an underscore, or is within a
-function; a command of the CLI, whose help says it; pytest's hooks; the examples, whose pages say it.
+function; `main`, of which the module's says it; a command of the CLI, whose help does; pytest's hooks; the examples, whose pages say it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _is_told_elsewhere(
     if isinstance(node, ast.ClassDef):
         return False
     decorators = [ast.unparse(item) for item in node.decorator_list]
-    if any(item.endswith((".setter", "overload")) for item in decorators) or node.name.startswith("pytest_"):
+    if any(item.endswith((".setter", "overload")) for item in decorators) or (
+        node.name == "main" or node.name.startswith("pytest_")
+    ):
         return True
     first = node.args.args[0] if node.args.args else None
     if first is not None and first.annotation is not None and ast.unparse(first.annotation) == "typer.Context":
