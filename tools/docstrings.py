@@ -1,7 +1,8 @@
 """Says which public classes and functions have no docstring: `python -m tools.docstrings`. `make lint` runs it.
 
 Not asked for one: what a base class or a protocol has one for; what has a name with an underscore, or is within a
-function; `main`, of which the module's says it; a command of the CLI, whose help does; pytest's hooks; the examples, whose pages say it.
+function; `main`, of which the module's says it; a command of the CLI, whose help does; pytest's hooks; the examples,
+whose pages say it.
 """
 
 from __future__ import annotations

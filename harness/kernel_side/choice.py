@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from fmha.harness.kernel_side.cost import (
     B200,
     PREFILL_ROWS,
-    Gpu,
+    PricedGpu,
     Shape,
     best_of,
     forward_us,
@@ -210,7 +210,7 @@ def division_of(
     return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys), asked)
 
 
-def balance_of(gpu: Gpu, sizes: Sizes) -> Balance | None:
+def balance_of(gpu: PricedGpu, sizes: Sizes) -> Balance | None:
     """How splits are balanced on sm_100a, by the kernel that would take least time of lengths that do not differ; None
     where the GPU holds no more CTAs than there are planes with their row tiles, or there is nothing to balance. Planes
     of several row tiles are balanced where they would be split anyhow."""
