@@ -129,6 +129,8 @@ lint: $(STAMPS)/lint
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
+	@echo 'lint: docstrings'
+	@$(PY) -m tools.docstrings
 	@echo 'lint: clang-format'
 	@$(VENV)/bin/clang-format --dry-run --Werror $(CORE_SOURCES) $(KERNEL_SOURCES)
 	@echo 'lint: mypy'

@@ -114,6 +114,7 @@ class Loop:
     mma: bool = False
 
     def module(self, iterations: int) -> Module:
+        """The loop so many times, as a kernel of one warp that is decoded and ready to launch."""
         begin, end = (_TENSOR, _TENSOR_END) if self.tensor else (_PLAIN, "")
         tail = _TAIL.replace("ITERATIONS", str(iterations)).replace("END", end)
         return load_ptx(_HEAD.replace("BYTES", str(_BYTES)) + begin + self.before + _NEXT + self.body + tail)
@@ -161,6 +162,8 @@ _LOOPS = {
 
 @dataclass(frozen=True)
 class Rate:
+    """What the emulator executed, and how long that took on this machine."""
+
     seconds: float  # of the thread when there is one, else by the clock on the wall
     product_seconds: float  # of these, in multiplications of tcgen05.mma
     warp_instructions: float
@@ -219,6 +222,7 @@ def _print_threads(repeat: int) -> None:
 
 
 def main() -> int:
+    """Prints rates of every class of instructions, and of several threads."""
     parser = argparse.ArgumentParser(prog="python -m fmha.emulator.bench", description=__doc__)
     parser.add_argument("--repeat", type=int, default=10, help="launches, of which the best counts")
     options = parser.parse_args()

@@ -31,11 +31,14 @@ class Explored:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
+    """What a launch did under each of several schedules."""
+
     findings: tuple[Explored, ...]  # one a rule and place, in the order of discovery
     runs: tuple[tuple[Schedule, int, Report], ...]
 
     @property
     def ok(self) -> bool:
+        """Whether no run has an error that nobody accepted."""
         return all(report.ok for _, _, report in self.runs)
 
 

@@ -36,6 +36,7 @@ class Embedded:
 
 
 def is_binary(data: bytes) -> bool:
+    """Whether it begins as a cubin or as a fat binary does."""
     return data.startswith((ELF_MAGIC, FATBIN_MAGIC))
 
 

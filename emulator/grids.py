@@ -39,18 +39,28 @@ class Declared(Protocol):
     """What a kernel's directives say, as device.Entry has it."""
 
     @property
-    def param_bytes(self) -> int: ...
+    def param_bytes(self) -> int:
+        """Bytes of the parameter space."""
+
     @property
-    def max_threads(self) -> int | None: ...
+    def max_threads(self) -> int | None:
+        """`.maxntid` or `.reqntid`, in threads; None without either."""
+
     @property
-    def required_block(self) -> tuple[int, int, int] | None: ...
+    def required_block(self) -> tuple[int, int, int] | None:
+        """`.reqntid`; None without."""
+
     @property
-    def required_cluster(self) -> tuple[int, int, int] | None: ...
+    def required_cluster(self) -> tuple[int, int, int] | None:
+        """`.reqnctapercluster`; None without."""
+
     @property
-    def explicit_cluster(self) -> bool: ...
+    def explicit_cluster(self) -> bool:
+        """Whether a launch has to give the size of its clusters."""
 
 
 def tell_device(machine: _core.Machine) -> None:
+    """Tells the core the attributes of the device that kernels ask for through cudaDeviceGetAttribute."""
     for attribute, value in _ATTRIBUTES.items():
         machine.set_attribute(attribute, value)
 

@@ -49,6 +49,7 @@ class Place:
 
     @property
     def of_cooperative_groups(self) -> bool:
+        """Whether the instruction comes from the header of Cooperative Groups."""
         return self.source is not None and bool(_COOPERATIVE_GROUPS.search(self.source))
 
     @property
@@ -147,12 +148,15 @@ class Waiver:
         re.compile(self.at)
 
     def covers(self, finding: Finding) -> bool:
+        """Whether the finding is of its rule and at its place."""
         if finding.rule != self.rule:
             return False
         return re.search(self.at, str(finding.place) if finding.place else "") is not None
 
 
 def apply_waivers(findings: Sequence[Finding], waivers: Sequence[Waiver]) -> tuple[Finding, ...]:
+    """The same findings, with the reason of the first waiver that covers one."""
+
     def judged(finding: Finding) -> Finding:
         reason = next((w.reason for w in waivers if w.covers(finding)), None)
         return replace(finding, waived=reason) if reason else finding
@@ -162,6 +166,8 @@ def apply_waivers(findings: Sequence[Finding], waivers: Sequence[Waiver]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """What one launch has to say."""
+
     findings: tuple[Finding, ...]
     # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...; product_seconds of these
     # went into the multiplications of tcgen05.mma and wgmma. thread_seconds is the processor time of the thread that
@@ -185,6 +191,7 @@ def causes(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
+    """Of a decoded instruction where it stands and what it was inlined into; None where there is none."""
     if not 0 <= pc < len(sources):
         return None
     instruction = sources[pc]

@@ -41,6 +41,8 @@ SearchFn: TypeAlias = Callable[[SearchTrial], Report]
 
 @dataclass(frozen=True, slots=True)
 class Search:
+    """What a search through schedules found, and how much of them it saw."""
+
     found: tuple[tuple[Finding, SearchTrial], ...]  # one a rule and place, with the first trial that shows it
     trials: int
     interleavings: int  # distinct ones among them
@@ -48,6 +50,7 @@ class Search:
 
     @property
     def ok(self) -> bool:
+        """Whether no error is left that nobody accepted."""
         return all(finding.severity != "error" or finding.waived for finding, _ in self.found)
 
     def __str__(self) -> str:
@@ -55,6 +58,7 @@ class Search:
 
     @property
     def told(self) -> str:
+        """How many runs, how many of them different, how long the longest."""
         runs = f"{self.trials:,} run{'s' if self.trials != 1 else ''}"
         return f"{runs}, {self.interleavings:,} distinct interleavings of up to {self.steps:,} steps"
 

@@ -90,10 +90,12 @@ class TensorMap:
 
     @property
     def rank(self) -> int:
+        """How many dimensions the tensor has."""
         return len(self.global_dim)
 
     @property
     def element_bits(self) -> int:
+        """Bits of an element in global memory."""
         return DTYPES[self.dtype][1]
 
     @property
@@ -104,6 +106,7 @@ class TensorMap:
 
 
 def require(truth: bool, argument: str, value: object, rule: str) -> None:
+    """TensorMapError, with the driver's rule, unless it is true."""
     if not truth:
         raise TensorMapError(f"{argument} is {value}: {rule}")
 

@@ -51,10 +51,12 @@ class Image:
 
     @property
     def element_bytes(self) -> int:
+        """Bytes of a texel."""
         return _BYTES[self.texel] * self.channels
 
     @property
     def dimensions(self) -> int:
+        """1, 2 or 3."""
         return 3 if self.depth else 2 if self.height else 1
 
 

@@ -74,6 +74,7 @@ class TritonKernel(Kernel):
         return {name: value for name, value in made.given.items() if name not in runtime}
 
     def build(self, case: Case, arch: str) -> Build:
+        """Compiles for a case, with the specialisation that Triton would choose for its arguments."""
         self.arch = arch
         try:
             made = self._made(case, arch)
@@ -190,20 +191,25 @@ class Pointer:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of the tensor that it points to."""
         return self._shape()
 
     def stride(self, dim: int | None = None) -> Any:
+        """In elements, contiguous; of one dimension or of all."""
         sizes = self.shape
         strides = [int(np.prod(sizes[at + 1 :])) for at in range(len(sizes))]
         return tuple(strides) if dim is None else strides[dim]
 
     def numel(self) -> int:
+        """Elements."""
         return int(np.prod(self.shape))
 
     def data_ptr(self) -> int:
+        """0: nothing is allocated, and Triton takes it for aligned."""
         return 0
 
     def ptr_range(self) -> int:
+        """0: nothing is allocated."""
         return 0
 
 

@@ -45,6 +45,8 @@ only the strict profile reports breaks the PTX ISA, and released kernels do it t
 
 @dataclass(frozen=True)
 class CatalogueEntry:
+    """A mistake in CUDA C++, with its twin that has none."""
+
     source: Path
     mistake: str
     missed: str  # why nothing is found; empty where something is
@@ -57,19 +59,24 @@ class CatalogueEntry:
 
     @property
     def room(self) -> str:
+        """The folder that it is in."""
         return self.source.parent.name
 
     @property
     def name(self) -> str:
+        """Folder and file."""
         return f"{self.room}/{self.source.stem}"
 
     @property
     def ptx(self) -> Path:
+        """Where its compiled PTX is kept."""
         return self.source.with_suffix(".ptx")
 
 
 @dataclass(frozen=True)
 class CatalogueVerdict:
+    """What the emulator found in a mistake or its twin."""
+
     rules: frozenset[str]
     seen: int  # in how many of the schedules
 
@@ -89,6 +96,7 @@ def read(source: Path) -> CatalogueEntry:
 
 
 def entries() -> list[CatalogueEntry]:
+    """All of them, in the order of their names."""
     return [read(source) for source in sorted(CATALOGUE.glob("*/*.cu"))]
 
 
@@ -101,10 +109,12 @@ def stamp(entry: CatalogueEntry) -> str:
 
 
 def is_current(entry: CatalogueEntry) -> bool:
+    """Whether the kept PTX is of this source and these flags."""
     return entry.ptx.exists() and entry.ptx.read_text().startswith(stamp(entry))
 
 
 def compile_entry(entry: CatalogueEntry) -> None:
+    """Compiles it and keeps the PTX. RuntimeError where nvcc refuses it."""
     with TemporaryDirectory() as folder:
         made = Path(folder) / "made.ptx"
         done = subprocess.run(
@@ -165,11 +175,13 @@ def judge(entry: CatalogueEntry) -> dict[tuple[str, Profile], CatalogueVerdict]:
 
 
 def row(entry: CatalogueEntry, verdicts: dict[tuple[str, Profile], CatalogueVerdict]) -> str:
+    """Its row of the page."""
     strict, lenient = (str(verdicts["mistake", profile]) for profile in ("strict", "lenient"))
     return f"| `{entry.source.stem}` | {entry.mistake} | {strict or 'missed: ' + entry.missed} | {lenient or '—'} |"
 
 
 def page(judged: list[tuple[CatalogueEntry, dict[tuple[str, Profile], CatalogueVerdict]]]) -> str:
+    """The page, docs/reference/catalogue.md."""
     caught = {profile: sum(bool(v["mistake", profile].rules) for _, v in judged) for profile in PROFILES}
     parts = [
         _HEAD,
@@ -182,6 +194,7 @@ def page(judged: list[tuple[CatalogueEntry, dict[tuple[str, Profile], CatalogueV
 
 
 def main() -> int:
+    """Compiles what has changed, and writes the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.catalogue", description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="compile every entry, changed or not")
     options = parser.parse_args()

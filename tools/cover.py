@@ -144,9 +144,11 @@ class CoverSpace:
         return Configuration(**fields)
 
     def kernel(self, row: Row) -> KernelValue:
+        """What the row's kernel is."""
         return self.kernels.get(row["kernel"]) or self.few[row["kernel"]]
 
     def keys(self, row: Row) -> int:
+        """Keys of the row: whole tiles and a tail."""
         return int(row["tiles"] * self.kernel(row).keys + row["tail"])
 
     def work(self, row: Row) -> int:
@@ -155,6 +157,7 @@ class CoverSpace:
         return int(head_dim * self.rows(row) * (self.keys(row) + row["topk"]))
 
     def rows(self, row: Row) -> int:
+        """Rows of all batch entries."""
         return int(row["t"] * row["heads"] * row["batch"])
 
     def allows(self, row: Row, name: str) -> bool:
@@ -181,10 +184,12 @@ RULES: Final[tuple[tuple[frozenset[str], Callable[[CoverSpace, Row], bool]], ...
 
 
 def sm100() -> CoverSpace:
+    """What the suite of Blackwell covers."""
     return CoverSpace(SM100, {"kernel": tuple(SM100), **FIELDS}, SM100_FEW)
 
 
 def sm90() -> CoverSpace:
+    """What the suite of Hopper covers."""
     return CoverSpace(SM90, {"kernel": tuple(SM90), "merge": ("auto", "combine"), **FIELDS})
 
 
@@ -313,6 +318,7 @@ def few_rows(space: CoverSpace) -> Iterator[Row]:
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:
+    """Whether CTAs of that kernel take several row tiles each."""
     found = variants.variant_for(Configuration(head_dim=head_dim, rows=rows, t=1, s_k=1), ARCH)
     return isinstance(found, Variant) and variants.walks(found)
 
@@ -329,6 +335,7 @@ def tuples(fields: Values, names: Sequence[str]) -> Iterator[Tuple]:
 
 
 def wanted(fields: Values) -> list[Tuple]:
+    """Combinations of values that the array has to have."""
     return [item for names in spans(fields) for item in tuples(fields, names)]
 
 
@@ -398,6 +405,7 @@ SUITES: Final = {"cover": sm100, "cover-sm90": sm90}
 
 
 def main() -> None:
+    """Writes the suites into matrix.yaml, or counts their rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", action="store_true")
     options = parser.parse_args()

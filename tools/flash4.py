@@ -86,6 +86,7 @@ class Flash4Call:
         self.kernel, self.module, self.shape = kernel, module, (batch, tokens, heads, kernel.head_dim)
 
     def launch(self, device: emulator.Device, at: dict[str, int]) -> emulator.Report:
+        """Launches FlashAttention-4's kernel on a device, with arrays at these addresses."""
         kernel, (batch, tokens, heads, dim) = self.kernel, self.shape
         size = struct.pack("<4I", tokens, dim, heads, batch)
         v_columns = min(64, dim // kernel.ctas)

@@ -34,6 +34,8 @@ SECONDS: Final = 600
 
 @dataclass(frozen=True)
 class Mistake:
+    """A mistake in the planner, as a replacement of text."""
+
     name: str
     file: str  # of DEVICES / native
     did: str
@@ -49,6 +51,7 @@ class Mistake:
 
 
 def load() -> list[Mistake]:
+    """The mistakes of the library."""
     return [Mistake(**each) for each in yaml.safe_load(LIBRARY.read_text(encoding="utf-8"))]
 
 
@@ -86,6 +89,7 @@ def planted(tree: Path, mistakes: list[Mistake]) -> Iterator[tuple[Mistake, str 
 
 
 def main() -> int:
+    """Plants each mistake and says which tests see it. 1 where one lives."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names

@@ -30,6 +30,7 @@ GRID: Final = (
 
 
 def main() -> None:
+    """Prints which kernel is faster for prefill by the model, over a grid of sizes."""
     for head_dim, _ in PREFILL:
         both = [v for v in VARIANTS if v.head_dim == head_dim and v.arch == "sm_100a" and v.p_path == "tmem"]
         both.sort(key=is_prefill)

@@ -35,6 +35,7 @@ class Choice:
 
 
 def shape_of(item: Configuration) -> Shape:
+    """As prices take it."""
     return Shape(item.head_dim, item.batch, item.t * item.heads, item.s_k)
 
 
@@ -67,6 +68,7 @@ def loss(of_a_call: list[Choice]) -> float:
 
 
 def main() -> None:
+    """Models configurations and says how prices order them, as the command line asks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("record", type=Path)
     parser.add_argument("--say", action="store_true")

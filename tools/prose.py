@@ -142,6 +142,7 @@ def _wrapped(paragraph: list[str]) -> list[str]:
 
 
 def main() -> int:
+    """Says what is hard to read in pages, or wraps them. 1 where there is something."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     parser.add_argument("--wrap", action="store_true")

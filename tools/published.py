@@ -165,6 +165,7 @@ def modelled(module: emulator.Module, kernel: PublishedKernel, n: int) -> tuple[
 
 
 def main() -> int:
+    """Prints the model beside published rates of products."""
     parser = argparse.ArgumentParser(prog="python -m tools.published", description=__doc__)
     parser.add_argument("checkout", type=Path)
     given = parser.parse_args()

@@ -66,6 +66,7 @@ class Swept:
 
     @property
     def best(self) -> float:
+        """The least time of all choices, microseconds."""
         return min(self.us.values())
 
     @property
@@ -87,6 +88,8 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
+    """What prices of one head_dim are made of."""
+
     paces: Mapping[tuple[int, int], Pace]  # by FMHA_ROWS and what a kernel knows
     rates: Rates
 
@@ -244,6 +247,7 @@ def _shaken(of: Constants, generator: random.Random, most: float) -> Constants:
 
 
 def descended(sheet: Sheet, start: Constants) -> tuple[Constants, float]:
+    """The constants to which no single step is better, and their error."""
     best, least = start, error(sheet, start)
     for step in STEPS:
         moved = True
@@ -335,6 +339,7 @@ def _values(of: Pace | Rates) -> str:
 
 
 def main() -> None:
+    """Says how far prices are off, or fits and writes them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="fit, and write what was found")

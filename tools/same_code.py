@@ -80,6 +80,7 @@ def _told(before: Path, after: Path, build: Path, variant: Variant) -> str:
 
 
 def main() -> int:
+    """Compares the PTX of two trees' kernels. 1 where they differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path, nargs="?", default=Path.cwd())

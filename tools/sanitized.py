@@ -53,6 +53,7 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
+    """Becomes the fuzzer, on a core that is compiled with sanitizers."""
     core = compiled(int(os.environ.get("FUZZ_JOBS", len(os.sched_getaffinity(0)))))
     words = [sys.executable, "-m", "tools.fuzz", "--core", str(core), *sys.argv[1:]]
     os.execve(sys.executable, words, environment())

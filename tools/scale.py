@@ -79,6 +79,7 @@ class Question:
         self._answer = slurm.tasks_of(run)
 
     def answer(self) -> list[slurm.SlurmTask]:
+        """What squeue answered."""
         return self._answer
 
     def close(self) -> None: ...
@@ -104,9 +105,11 @@ class Simulation:
         self.cpu_inside = 0.0
 
     def monotonic(self) -> float:
+        """The simulated clock."""
         return self.now
 
     def sleep(self, seconds: float) -> None:
+        """Lets time pass, and what is due happen."""
         self.counts["looks"] += 1
         begun = time.process_time()
         end = self.now + seconds
@@ -236,6 +239,7 @@ class Simulation:
     # Files
 
     def touched(self, what: str) -> None:
+        """Counts an access to the file system, by who makes it."""
         if self._counting:
             self.counts[f"{'tasks' if self._inside else 'login node'}: {what}"] += 1
 
@@ -306,6 +310,7 @@ def simulate(site: Site) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulates a site and prints what the login node bears."""
     parser = argparse.ArgumentParser(prog="python -m tools.scale", description=(__doc__ or "").partition("\n")[0])
     usual = asdict(Site())
     for name, value in usual.items():

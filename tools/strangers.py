@@ -48,6 +48,7 @@ class SourceSeen:
     examples: dict[str, str] = field(default_factory=dict)  # of each reason the first entry and line
 
     def add(self, other: SourceSeen) -> None:
+        """Adds another source's counts."""
         self.modules += other.modules
         self.entries += other.entries
         self.decoded += other.decoded
@@ -150,6 +151,7 @@ def distinct(modules: Iterator[tuple[str, str]], most: int, met: set[bytes]) -> 
 
 
 def look(sources: Sequence[Path], compile_with: Sequence[str] | None, most: int, jobs: int) -> list[SourceSeen]:
+    """Decodes every module of the sources, in parallel."""
     met: set[bytes] = set()
     found: list[SourceSeen] = []
     with ProcessPoolExecutor(jobs) as pool:
@@ -164,6 +166,7 @@ def look(sources: Sequence[Path], compile_with: Sequence[str] | None, most: int,
 
 
 def page(found: Sequence[SourceSeen]) -> str:
+    """The page, docs/reference/strangers.md."""
     everything = SourceSeen("all of them")
     for seen in found:
         everything.add(seen)
@@ -200,6 +203,7 @@ def page(found: Sequence[SourceSeen]) -> str:
 
 
 def read_record(path: Path) -> list[SourceSeen]:
+    """What an earlier run has written."""
     return [
         SourceSeen(**row | {"forms": Counter(row["forms"]), "refused": Counter(row["refused"])})
         for row in json.loads(path.read_text())
@@ -207,6 +211,7 @@ def read_record(path: Path) -> list[SourceSeen]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Decodes kernels of other projects, or writes the page, as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tools.strangers", description=__doc__.splitlines()[0])
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help="a wheel, a folder or a file")
     parser.add_argument("--json", type=Path, help="where to write what was found")

@@ -53,6 +53,7 @@ def commits(chosen: str, folder: Path = ROOT) -> list[tuple[str, str]]:
 
 
 def main(chosen: str = f"{SINCE}..HEAD") -> int:
+    """Prints what is wrong with the subjects of commits. 1 where something is."""
     wrong = [(sha, subject, fault) for sha, subject in commits(chosen) for fault in faults(subject)]
     for sha, subject, fault in wrong:
         print(f"{sha} {subject!r} {fault}", file=sys.stderr)

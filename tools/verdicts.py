@@ -100,6 +100,7 @@ def all_of_them(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
+    """Draws every picture of a verdict."""
     with tempfile.TemporaryDirectory() as folder:
         for file, svg in all_of_them(Path(folder)):
             file.write_text(svg, encoding="utf-8")

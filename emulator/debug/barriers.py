@@ -38,10 +38,12 @@ class Barrier:
 
     @property
     def arriving(self) -> tuple[Party, ...]:
+        """Who has arrived: warps by the line and the form of their arrival."""
         return tuple(Party(tuple(sorted(set(w))), line, how) for (line, how), w in self.arrivals.items())
 
     @property
     def waiting(self) -> tuple[Party, ...]:
+        """Who waits, by line."""
         return tuple(Party(tuple(sorted(set(w))), line, "waits") for line, w in self.waits.items())
 
 

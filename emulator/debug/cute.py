@@ -40,6 +40,7 @@ class Layout:
 
 
 def written(modes: Modes, which: int) -> str:
+    """Sizes (`which` 0) or strides (1) of modes, as CuTe prints them."""
     numbers = [str(mode[which]) for mode in modes] or ["1" if which == 0 else "0"]
     return numbers[0] if len(numbers) == 1 else f"({','.join(numbers)})"
 

@@ -38,6 +38,7 @@ class Operand:
 
     @property
     def layout(self) -> Layout | None:
+        """As a layout of bytes in shared memory; None for an operand in tensor memory."""
         return None if self.tensor_memory else layout_of(self.at, self.bits // 8)
 
 

@@ -49,6 +49,7 @@ class Log:
         return self.decoded.sources
 
     def of(self, *kinds: str) -> Iterator[Seen]:
+        """What was seen of these kinds, in the order of the run."""
         return (event for kind, event in self.seen if kind in kinds)
 
     def buffer(self, address: int) -> str:
@@ -57,6 +58,7 @@ class Log:
         return buffer.name if buffer else f"0x{address:x}"
 
     def line(self, pc: int) -> str:
+        """The PTX line of a decoded instruction, with its source line where the PTX says so."""
         return place(self.sources, pc)
 
 
@@ -91,6 +93,7 @@ def own_line(instruction: Instruction) -> str | None:
 
 
 def words(raw: bytes, dtype: type[np.generic] = np.uint32) -> NDArray[Any]:
+    """An array that looks into `raw`, which is not copied."""
     return np.frombuffer(raw, dtype)
 
 

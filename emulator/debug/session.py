@@ -305,12 +305,14 @@ class DebugSession:
 
     @property
     def observer(self) -> _core.Observer:
+        """The run's observer. WrongCommandError once the run has ended."""
         if self._observer is None:
             raise WrongCommandError("the run has ended; go back first")
         return self._observer
 
     @property
     def sources(self) -> tuple[Any, ...]:
+        """Instructions by decoded place, as `Place`s are made of them."""
         assert self.log is not None
         return self.log.sources
 

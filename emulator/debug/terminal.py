@@ -122,6 +122,7 @@ def where(session: DebugSession) -> Iterator[str]:
 
 
 def barriers(session: DebugSession, rank: int) -> Iterator[str]:
+    """Of a CTA's mbarriers a line each: arrivals, bytes that are outstanding, phase, and the warps that wait."""
     waiting: dict[int, list[int]] = {}
     for warp in session.observer.warps():
         for f in warp["fragments"]:
@@ -135,12 +136,14 @@ def barriers(session: DebugSession, rank: int) -> Iterator[str]:
 
 
 def pending(session: DebugSession) -> Iterator[str]:
+    """A line for each asynchronous operation that is under way."""
     for op in session.observer.pending():
         what = "tensor core" if op["tensor"] else "copy"
         yield f"{what}, issued by warp {op['warp']} of CTA {op['cta']} at {session.line(op['pc'])}"
 
 
 def registers(session: DebugSession, stop: Stop, names: list[str]) -> Iterator[str]:
+    """Values of registers in the lanes of the stopped warp; without names, those of its instruction."""
     if stop.warp < 0:
         raise WrongCommandError("no warp is at an instruction here")
     for name in names or _named(session, stop.pc):
@@ -213,6 +216,7 @@ def _descriptors(session: DebugSession, stop: Stop) -> Iterator[str]:
 
 
 def shared(session: DebugSession, stop: Stop, offset: int, count: int) -> Iterator[str]:
+    """Words of shared memory in hexadecimal, 16 bytes a line. WrongCommandError beyond its end."""
     memory = words(session.observer.shared(max(stop.rank, 0)), np.uint8)
     if offset % 4 or not 0 <= offset <= len(memory) - 4 * count:
         raise WrongCommandError(f"shared memory ends at 0x{len(memory):x}; offsets are multiples of 4")
@@ -222,6 +226,7 @@ def shared(session: DebugSession, stop: Stop, offset: int, count: int) -> Iterat
 
 
 def tensor(session: DebugSession, stop: Stop, lane: int, column: int, count: int) -> Iterator[str]:
+    """Columns of one lane of tensor memory, as floats and as words. WrongCommandError for what is not there."""
     memory = words(session.observer.tensor(max(stop.rank, 0)))
     if not len(memory):
         raise WrongCommandError("nothing is allocated in tensor memory")

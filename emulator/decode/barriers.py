@@ -42,6 +42,7 @@ def bar(b: Builder, m: Modifiers) -> None:
 
 
 def fence(b: Builder, m: Modifiers) -> None:
+    """fence: of memory, of proxies, of the initialisation of mbarriers."""
     if m.take("proxy"):
         _proxy_fence(b, m)
         return
@@ -109,6 +110,7 @@ def _tensormap_fence(b: Builder, m: Modifiers) -> None:
 
 
 def membar(b: Builder, m: Modifiers) -> None:
+    """membar, the older name of a sequential fence."""
     if m.take("proxy"):
         _proxy_fence(b, m)
         return
@@ -121,6 +123,7 @@ _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shar
 
 
 def mbarrier(b: Builder, m: Modifiers) -> None:
+    """mbarrier.*: all but what a line of syntax describes."""
     action = m.choose({name: name for name in ("arrive", "arrive_drop", "test_wait", "try_wait")})
     # Without a space the address is generic; a number within the shared window means the same either way.
     space = m.choose(_SHARED, "shared")

@@ -76,6 +76,7 @@ def width_of(type_name: str) -> int:
 
 
 def units_of(width: int) -> int:
+    """Units of 32 lanes that a register of so many bits takes; a predicate takes one."""
     return max(1, width // 32)
 
 
@@ -150,20 +151,24 @@ class Builder:
     # The instruction at hand
 
     def begin(self, instruction: Instruction, body_index: int) -> None:
+        """What is emitted from now on is of this instruction."""
         self._instruction = instruction
         self._body_index = body_index
 
     @property
     def instruction(self) -> Instruction:
+        """The instruction that is being decoded."""
         assert self._instruction is not None
         return self._instruction
 
     def fail(self, message: str) -> NoReturn:
+        """Raises PtxError with the instruction's line."""
         raise PtxError(message, self.instruction.line, self.instruction.text)
 
     # Units
 
     def new_unit(self, width: int) -> int:
+        """A place for a register of so many bits, counted in units."""
         unit = self.units
         self._widths[unit] = width
         self.units += units_of(width)
@@ -183,6 +188,7 @@ class Builder:
         }
 
     def const_units(self) -> list[int]:
+        """The units that constants are in."""
         return list(self._consts.values())
 
     def register_units(self) -> dict[str, int]:
@@ -203,6 +209,7 @@ class Builder:
         self.units = units
 
     def register(self, register: Register) -> int:
+        """The unit of a declared register."""
         unit = self._registers.get(register.name)
         if unit is None:
             unit = self._registers[register.name] = self.new_unit(width_of(register.type))
@@ -213,6 +220,7 @@ class Builder:
         return self.register(Register("CC.CF", "pred"))
 
     def const(self, kind: int, bits: int, special: int = 0) -> int:
+        """The unit of a constant, the same for equal ones; an address that no 64 bits hold is refused."""
         if not 0 <= bits < 1 << 64:
             self.fail(f"an address that is computed to {bits}: it has to be in 0 to 2^64 - 1")
         key = (kind, bits, special)
@@ -223,6 +231,7 @@ class Builder:
         return unit
 
     def number(self, value: int, width: int) -> int:
+        """The unit of a number of so many bits, 1 for a predicate."""
         if width == 1:
             return self.const(CONST_PRED, int(value != 0))
         if width == 64:
@@ -232,6 +241,7 @@ class Builder:
         return self.const(CONST_BITS32, bits | bits << 16 if width == 16 else bits)
 
     def special(self, name: str, width: int) -> int:
+        """The unit of a special register. PtxError for one that is not there, or has other bits."""
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
         if (name.startswith("%envreg") and index is None) or name.endswith(".w"):
             index = SPECIALS["zero"]  # no driver sets those; a fourth dimension has index 0
@@ -283,6 +293,7 @@ class Builder:
         return self.instruction.operands
 
     def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
+        """The unit of a destination; -1 for `_` of an instruction that writes nothing. PtxError for another width."""
         width = self._width(type_name)
         if isinstance(operand, Sink):
             return -1 if self.instruction.opcode in _WRITES_NOTHING else self.new_unit(width)
@@ -292,6 +303,7 @@ class Builder:
         return self.register(operand)
 
     def src(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
+        """The unit of a source: register, constant or special register. PtxError for another width."""
         width = self._width(type_name)
         if isinstance(operand, Register):
             self._check_width(operand, type_name, any_width)
@@ -429,10 +441,12 @@ class Builder:
         )
 
     def consts(self) -> bytes:
+        """Constants as the core reads them."""
         return b"".join(CONST.pack(unit, kind, special, bits) for (kind, bits, special), unit in self._consts.items())
 
 
 def pack_record(e: Emitted, first_operand: int, target: int, reconverge: int) -> bytes:
+    """A record as the core reads it, CONST and INST of its header."""
     return INST.pack(
         OPS[e.op],
         TYPES[e.type],

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 
 class Modifiers:
+    """The modifiers of an instruction, taken one by one; what is left at the end is refused."""
+
     def __init__(self, instruction: Instruction) -> None:
         self._instruction = instruction
         self._left = list(instruction.modifiers)
@@ -30,6 +32,7 @@ class Modifiers:
         return False
 
     def has(self, name: str) -> bool:
+        """Whether it is there and has not been taken."""
         return name in self._left
 
     def those(self, *names: str) -> list[str]:
@@ -37,6 +40,7 @@ class Modifiers:
         return [name for name in self._left if name in names]
 
     def need(self, *names: str) -> None:
+        """Takes these. PtxError for one that is missing."""
         for name in names:
             if not self.take(name):
                 self._fail(f"modifier .{name} is missing")
@@ -63,9 +67,11 @@ class Modifiers:
         self._fail(f"a type modifier is missing{rest}")
 
     def vector(self) -> int:
+        """Takes .v2, .v4 or .v8; 1 without."""
         return self.choose({"v2": 2, "v4": 4, "v8": 8}, 1)
 
     def done(self) -> None:
+        """PtxError where a modifier is left."""
         if self._left:
             self._fail(f"modifier .{self._left[0]} is unknown or not modelled")
 

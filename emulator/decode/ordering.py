@@ -24,6 +24,7 @@ def take_hints(m: Modifiers) -> bool:
 
 
 def take_space(m: Modifiers) -> str:
+    """Takes a state space; generic without."""
     names = {name: name for name in SPACES if name != "generic"}
     return m.choose(names | {"param::entry": "param", "param::func": "param"}, "generic")
 

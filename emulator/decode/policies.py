@@ -32,6 +32,7 @@ def _f32(bits: int) -> float:
 
 
 def create_policy(b: Builder, m: Modifiers) -> None:
+    """createpolicy: a cache policy, which changes no value."""
     if m.take("cvt"):
         m.need("L2", "b64")
         m.done()

@@ -43,9 +43,11 @@ class Part:
     bits: tuple[tuple[str, str], ...] = ()
 
     def is_type(self) -> bool:
+        """Whether the part is the instruction's type."""
         return self.names[0] in TYPES
 
     def fixed(self) -> bool:
+        """Whether it is always there, in one form."""
         return len(self.names) == 1 and not self.optional
 
     def values(self) -> dict[str, tuple[int, int]]:
@@ -115,6 +117,7 @@ class Form:
         return Taken(tuple(types) or (usual,), mods, immediate, aligned)
 
     def emit(self, b: Builder, taken: Taken) -> None:
+        """Emits the record of an instruction that has the form."""
         first, second = (*taken.types, "none")[:2]
         units: dict[bool, list[int]] = {True: [], False: []}
         immediate, width, address = taken.immediate, 0, 0

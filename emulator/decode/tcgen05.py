@@ -32,6 +32,7 @@ _MULTICASTS = ("warpx2::02_13", "warpx2::01_23", "warpx4")
 
 
 def tcgen05(b: Builder, m: Modifiers) -> None:
+    """tcgen05.*, each by its own function."""
     action = m.choose({name: name for name in _TCGEN05})
     _TCGEN05[action](b, m)
 

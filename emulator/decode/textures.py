@@ -126,10 +126,12 @@ def _query(b: Builder, m: Modifiers, queries: dict[str, int], mods: int) -> None
 
 
 def query_texture(b: Builder, m: Modifiers) -> None:
+    """txq: what a texture is."""
     _query(b, m, _TEXTURE_QUERIES, 0)
 
 
 def query_surface(b: Builder, m: Modifiers) -> None:
+    """suq: what a surface is."""
     _query(b, m, _QUERIES, MODS["image_surface"])
 
 

@@ -31,6 +31,7 @@ def _members(b: Builder, operands: tuple[Operand, ...]) -> int:
 
 
 def vote(b: Builder, m: Modifiers) -> None:
+    """vote.all, .any, .uni and .ballot."""
     sync = m.take("sync")
     mode = m.choose(_VOTES)
     result = m.type(("pred", "b32"))
@@ -46,6 +47,7 @@ def vote(b: Builder, m: Modifiers) -> None:
 
 
 def shuffle(b: Builder, m: Modifiers) -> None:
+    """shfl: values of other lanes."""
     sync = m.take("sync")
     mode = m.choose({"up": 0, "down": 1, "bfly": 2, "idx": 3})
     m.need("b32")

@@ -35,6 +35,7 @@ _GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 1
 
 
 def wgmma(b: Builder, m: Modifiers) -> None:
+    """wgmma.*, of sm_90a alone."""
     if b.module.target != "sm_90a":
         b.fail(f"wgmma needs target sm_90a, the module is for {b.module.target}")
     action = m.choose({name: name for name in ("mma_async", "fence", "commit_group", "wait_group")})

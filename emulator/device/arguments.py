@@ -10,6 +10,7 @@ from fmha.emulator.device.module import Entry, Param
 
 
 def pack_args(info: Entry, args: Sequence[bytes | int | float]) -> bytes:
+    """The bytes of an entry's parameter space. LaunchError where number, size or type do not fit."""
     if len(args) != len(info.params):
         raise LaunchError(f"{info.name} takes {len(info.params)} parameters, {len(args)} were passed")
     out = bytearray(info.param_bytes)

@@ -19,10 +19,12 @@ _MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device 
 
 
 def no_entry(module: Module, entry: str) -> LaunchError:
+    """The error for a name that is none of the module's entries."""
     return LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:
+    """Three sizes, those that are left out 1. LaunchError for none or more than three."""
     dims = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(dims) <= 3:
         raise LaunchError(f"{name} has {len(dims)} dimensions; one to three are allowed")
@@ -55,6 +57,7 @@ def _static_shared(target: str) -> int:
 
 
 def check_launch(target: str, info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+    """LaunchError for sizes that CUDA refuses, and for what the kernel's directives do not allow."""
     for name, value, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
         for axis, n, limit in zip("xyz", value, limits, strict=True):
             if not 1 <= n <= limit:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
+    """An allocation: where it begins in the device's address space, and its bytes."""
+
     address: int
     nbytes: int
     name: str
@@ -72,6 +74,7 @@ class Memory:
         return buffer
 
     def free(self, buffer: Buffer) -> None:
+        """Gives the memory back; an access to it is a hazard from then on."""
         self._machine.release(buffer.address)
         del self._buffers[buffer.address]
 

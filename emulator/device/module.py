@@ -28,6 +28,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """A kernel of a module: its parameters, and what its directives demand of a launch."""
+
     name: str
     params: tuple[Param, ...]
     param_bytes: int
@@ -49,6 +51,7 @@ class Module:
 
     @property
     def target(self) -> str:
+        """The `.target` of the PTX, as sm_100a."""
         return self.parsed.target
 
     def decode(self, entry: str, symbols: Mapping[str, int], shared: bool = True) -> Decoded:
@@ -61,6 +64,7 @@ class Module:
 
 
 def entry_of(function: Function) -> Entry:
+    """A function of PTX as an entry, with its parameters laid out."""
     offsets, total = parameter_layout(function)
     params = tuple(Param(p.name, p.nbytes, p.align, offsets[p.name]) for p in function.params)
     directives = function.directives

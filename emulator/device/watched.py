@@ -16,6 +16,7 @@ class Watched:
         self._executed: dict[tuple[Module, str], bytes] = {}
 
     def start(self) -> None:
+        """From now on the machine notes which instructions are executed."""
         self._machine.watched = True
 
     def mark(self, module: Module, entry: str) -> None:

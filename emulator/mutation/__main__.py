@@ -72,6 +72,7 @@ def sample(mutants: list[Mutant], every: int, seed: int) -> list[Mutant]:
 
 
 def summary(outcomes: Sequence[MutantOutcome]) -> dict[str, Any]:
+    """Counts of outcomes, and the share that was killed of those that change something."""
     counts = Counter(o.status for o in outcomes)
     judged = len(outcomes) - counts["invalid"] - counts["unreached"]
     good = counts["killed"] + counts["redundant"]
@@ -85,6 +86,7 @@ def summary(outcomes: Sequence[MutantOutcome]) -> dict[str, Any]:
 
 
 def record(outcome: MutantOutcome) -> dict[str, Any]:
+    """An outcome as JSON."""
     m = outcome.mutant
     fields = {"index": m.index, "kind": m.kind, "what": m.what, "line": m.line, "ptx": m.text[:160], "source": m.source}
     fields |= {"status": outcome.status, "by": outcome.by}
@@ -92,6 +94,7 @@ def record(outcome: MutantOutcome) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Mutates a kernel as the command line says. 0 where every mutant is killed or proven to change nothing."""
     parser = argparse.ArgumentParser(prog="python -m fmha.emulator.mutation", description=__doc__)
     parser.add_argument("kernel", type=Path, help="PTX of the kernel")
     parser.add_argument("--launch", required=True, help="FILE.py[:NAME] or MODULE:NAME, a Launch")

@@ -26,6 +26,7 @@ class Redundant:
     reason: str
 
     def matches(self, kernel: str, mutant: Mutant) -> bool:
+        """Whether this line of the list is of that mutant."""
         return (
             self.kernel.fullmatch(kernel) is not None
             and self.what.fullmatch(mutant.what) is not None

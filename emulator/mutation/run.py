@@ -49,11 +49,13 @@ class MutantOutcome:
 
 
 def schedule_plan(randoms: int) -> Plan:
+    """`realistic`, `early` and `late`, and so many random schedules."""
     fixed: Plan = (("realistic", 0), ("early", 0), ("late", 0))
     return (*fixed, *(("random", seed) for seed in range(1, randoms + 1)))
 
 
 def check_original(ptx: str, launch: Launch, plan: Plan) -> None:
+    """MutationError where the kernel itself fails under one of the schedules."""
     module = load_ptx(ptx)
     for schedule, seed in plan:
         verdict = launch(module, schedule, seed).verdict
@@ -90,5 +92,6 @@ def check_reached(outcome: MutantOutcome, ptx: str, function: Function, launch: 
 def run_mutants(
     mutants: Iterable[Mutant], launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant] = ()
 ) -> Iterator[MutantOutcome]:
+    """Their outcomes in order, each once it is known."""
     for mutant in mutants:
         yield run_mutant(mutant, launch, plan, kernel, redundant)

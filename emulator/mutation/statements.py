@@ -27,9 +27,11 @@ class Statement:
         return f"{self.guard}{self.mnemonic} {', '.join(self.operands)}".rstrip() + ";"
 
     def with_mnemonic(self, mnemonic: str) -> Statement:
+        """The same with another mnemonic, modifiers included."""
         return replace(self, mnemonic=mnemonic)
 
     def with_operand(self, index: int, text: str) -> Statement:
+        """The same with another operand in that place."""
         return replace(self, operands=(*self.operands[:index], text, *self.operands[index + 1 :]))
 
     def stepped(self, index: int, operation: str, register: str = ".b32") -> str:
@@ -42,6 +44,7 @@ class Statement:
 
 
 def statement_of(text: str) -> Statement:
+    """A statement taken apart. Its text has no semicolon."""
     parts = _PARTS.fullmatch(text.strip())
     assert parts is not None, text
     return Statement(parts["guard"] or "", parts["mnemonic"], split_operands(parts["operands"]))
@@ -83,5 +86,6 @@ class PtxSource:
         return found.span() if found else None
 
     def replaced(self, span: tuple[int, int], statement: str) -> str:
+        """The text with the statement in place of the span. Lines behind it keep their numbers."""
         start, end = span
         return self.text[:start] + statement + "\n" * self.text.count("\n", start, end) + self.text[end:]

@@ -30,10 +30,12 @@ class Box:
 
     @property
     def flat(self) -> bool:
+        """Whether its rows lie one behind the other, without gaps."""
         rows = self.height == 1 or self.pitch == self.width
         return rows and (self.depth == 1 or self.plane == self.width * self.height)
 
     def steps(self) -> Iterator[int]:
+        """The address of each row."""
         for z in range(self.depth):
             for y in range(self.height):
                 yield self.address + y * self.pitch + z * self.plane
@@ -86,6 +88,7 @@ def image_of(fields: Fields) -> Image:
 
 
 def sampler_of(fields: Fields) -> Sampler:
+    """What a program says of a texture's addressing modes, filter, coordinates and border."""
     modes = tuple(ADDRESSING[fields.integer()] for _ in range(3))
     filtered, normalized, scaled = (bool(fields.integer()) for _ in range(3))
     return Sampler(modes, filtered, normalized, scaled, struct.unpack("<4f", fields.data()))

@@ -76,6 +76,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
+    """A launch that a program made, and what the machine counted."""
+
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -116,6 +118,7 @@ class Seen:
 
     @property
     def hazards(self) -> list[Told]:
+        """Findings that are errors."""
         return [told for told in self.findings if told.finding.severity == "error"]
 
 
@@ -164,10 +167,12 @@ class Machine:
 
     @property
     def gpu(self) -> EmulatedGpu:
+        """The GPU that the program is told it has."""
         return GPUS[self.options.arch]
 
     @property
     def device(self) -> Device:
+        """The machine, made when it is first needed."""
         if self._device is None:
             o = self.options
             self._device = Device(
@@ -207,6 +212,7 @@ class Machine:
     # The process
 
     def hello(self, fields: Fields) -> Iterator[Field]:
+        """Answers the first message of a process: the properties of its device."""
         fields.integer()  # its number
         gpu = self.gpu
         yield gpu.name.encode()
@@ -220,13 +226,16 @@ class Machine:
         return min(self.gpu.memory, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
     def refused(self, fields: Fields) -> Iterator[Field]:
+        """Raises the refusal of what the library does not have, so that the run's end names it."""
         raise self._refuse(fields.text())
 
     def elapsed(self, fields: Fields) -> Iterator[Field]:
+        """Notes that a time was asked for, which the run's end tells."""
         self.seen.elapsed += 1
         yield from ()
 
     def end(self, fields: Fields) -> Iterator[Field]:
+        """Answers the last message: bytes that were printed and not passed on."""
         self.seen.unprinted += fields.integer()
         yield from ()
 
@@ -243,6 +252,7 @@ class Machine:
     # Memory
 
     def alloc(self, fields: Fields) -> Iterator[Field]:
+        """Allocates device or host memory; cudaErrorMemoryAllocation where there is too little."""
         size, kind = fields.integer(), fields.integer()
         if size > self._most_memory() - self._held:
             raise RefusedError(OUT_OF_MEMORY)
@@ -256,6 +266,7 @@ class Machine:
         yield buffer.address
 
     def free(self, fields: Fields) -> Iterator[Field]:
+        """Frees memory, in the order of its stream. cudaErrorInvalidValue for what is no allocation."""
         buffer = self._buffers.pop(fields.integer(), None)
         if buffer is None:
             raise RefusedError(INVALID_VALUE)
@@ -271,17 +282,20 @@ class Machine:
         yield from ()
 
     def write(self, fields: Fields) -> Iterator[Field]:
+        """Copies from the program's memory to the device's."""
         box, data = Box.of(fields), fields.data()
         for n, (at, size) in enumerate(box.rows()):
             self.device.write(at, data[n * size : (n + 1) * size])
         yield self._in_order(fields, f"a copy of {_bytes(box)} from the host", _accesses(box, "writes"))
 
     def read(self, fields: Fields) -> Iterator[Field]:
+        """Copies from the device's memory to the program's."""
         box = Box.of(fields)
         yield self._in_order(fields, f"a copy of {_bytes(box)} to the host", _accesses(box, "reads"))
         yield b"".join(self.device.read(at, size).tobytes() for at, size in box.rows())
 
     def copy(self, fields: Fields) -> Iterator[Field]:
+        """Copies within the device's memory."""
         to = Box.of(fields)
         source = Box(*fields.dims(), to.width, to.height, to.depth)
         if to.flat and source.flat:
@@ -293,6 +307,7 @@ class Machine:
         yield self._in_order(fields, f"a copy of {_bytes(to)} on the device", accesses)
 
     def fill(self, fields: Fields) -> Iterator[Field]:
+        """Fills a box with a value, over and over."""
         box, value = Box.of(fields), fields.data()
         for at, size in box.rows():
             self.device.write(at, value * (size // len(value)))
@@ -331,6 +346,7 @@ class Machine:
     # Modules
 
     def module(self, fields: Fields) -> Iterator[Field]:
+        """Links an image and loads the PTX in it. cudaErrorNoKernelImageForDevice where it has none for this device."""
         image = fields.data()
         if image not in self._texts:
             try:
@@ -345,6 +361,7 @@ class Machine:
         yield len(self._modules)
 
     def function(self, fields: Fields) -> Iterator[Field]:
+        """The number of a kernel of a module, and the bytes of its parameters."""
         module, name, shown = self._modules[fields.integer() - 1], fields.text(), fields.text()
         entry = module.entries.get(name)
         if entry is None:
@@ -357,6 +374,7 @@ class Machine:
             yield from (param.offset, param.nbytes)
 
     def variable(self, fields: Fields) -> Iterator[Field]:
+        """Address and bytes of a variable of a module."""
         module, name = self._modules[fields.integer() - 1], fields.text()
         try:
             found = self.device.variables(module).get(name)
@@ -387,6 +405,7 @@ class Machine:
             raise self._refuse(f"{kernel.shown}: {error}") from error
 
     def resident(self, fields: Fields) -> Iterator[Field]:
+        """How many CTAs of a kernel a multiprocessor can hold: what occupancy functions are told."""
         kernel, block, shared = self._kernels[fields.integer() - 1], fields.dims(), fields.integer()
         entry = kernel.module.entries[kernel.entry]
         given = fields.dims()
@@ -400,6 +419,7 @@ class Machine:
     # Launches
 
     def launch(self, fields: Fields) -> Iterator[Field]:
+        """Launches a kernel, and tells what was found."""
         kernel = self._kernels[fields.integer() - 1]
         grid, block, shared = fields.dims(), fields.dims(), fields.integer()
         asked, most_shared = fields.integer(), fields.integer()
@@ -556,10 +576,12 @@ class Machine:
     # Textures and surfaces
 
     def texture(self, fields: Fields) -> Iterator[Field]:
+        """Makes a texture object."""
         image = image_of(fields)
         yield self._made_object(lambda: self.device.texture(image, sampler_of(fields)))
 
     def surface(self, fields: Fields) -> Iterator[Field]:
+        """Makes a surface object."""
         image = image_of(fields)
         yield self._made_object(lambda: self.device.surface(image))
 
@@ -581,10 +603,12 @@ class Machine:
     # Tensor maps
 
     def tiled(self, fields: Fields) -> Iterator[Field]:
+        """Encodes a tensor map of tiles; the driver's error where it refuses."""
         tensor = tensor_of(fields)
         yield self._encoded(lambda: encode_tiled(**tensor, box_dim=fields.integers()))
 
     def im2col(self, fields: Fields) -> Iterator[Field]:
+        """Encodes a tensor map of im2col; the driver's error where it refuses."""
         tensor = tensor_of(fields)
         lower, upper = ([fields.signed() for _ in range(fields.integer())] for _ in range(2))
         del tensor["rank"]

@@ -21,30 +21,37 @@ class Fields:
         self._at = 0
 
     def integer(self) -> int:
+        """The next 8 bytes, unsigned."""
         (value,) = struct.unpack_from("<Q", self._data, self._at)
         self._at += 8
         return int(value)
 
     def signed(self) -> int:
+        """The next 8 bytes, in two's complement."""
         value = self.integer()
         return value - (value >> 63 << 64)
 
     def dims(self) -> tuple[int, int, int]:
+        """Three integers: x, y, z."""
         return self.integer(), self.integer(), self.integer()
 
     def integers(self) -> list[int]:
+        """A count, and so many integers."""
         return [self.integer() for _ in range(self.integer())]
 
     def data(self) -> bytes:
+        """A size, and so many bytes."""
         size = self.integer()
         self._at += size
         return bytes(self._data[self._at - size : self._at])
 
     def text(self) -> str:
+        """Bytes as UTF-8, with a mark for what is none."""
         return self.data().decode(errors="replace")
 
 
 def packed(fields: Sequence[Field]) -> bytes:
+    """Fields as the library reads them: 8 bytes an integer, bytes behind their size."""
     parts = []
     for field in fields:
         if isinstance(field, int):

@@ -16,6 +16,8 @@ _LEAVING = frozenset(("ret", "exit", "trap"))
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """Instructions that are executed one after the other, whatever happens."""
+
     first: int  # index into Function.body
     end: int  # one past the last
     successors: tuple[int, ...]  # without duplicates; a guarded branch: the target, then the next block

@@ -24,6 +24,7 @@ TYPE_BITS: dict[str, int] = {
 
 
 def parse_type(tokens: Tokens) -> str:
+    """The next token as a variable's type, without its dot. PtxError for what is not supported."""
     token = tokens.items[tokens.at]
     if token in (".v2", ".v4", ".v8"):
         raise tokens.error("variables of vector type are not supported")
@@ -271,6 +272,7 @@ def _parameter(tokens: Tokens) -> Parameter:
 
 
 def skip_parentheses(tokens: Tokens) -> None:
+    """Whether no run has an error that nobody accepted."""
     tokens.expect("(")
     depth = 1
     while depth:

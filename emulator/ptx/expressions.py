@@ -164,6 +164,7 @@ def parse_constant(tokens: Tokens) -> Immediate:
 
 
 def parse_integer(tokens: Tokens) -> int:
+    """The value of a constant expression, its bits. PtxError for a floating-point one."""
     at = tokens.at
     value = parse_constant(tokens)
     if value.kind != "int":

@@ -59,15 +59,18 @@ class Tokens:
         return bisect_left(self._newlines, start) + 1
 
     def line_text(self, line: int) -> str:
+        """A line of the source, without the spaces around it."""
         first = self._newlines[line - 2] + 1 if line > 1 else 0
         last = self._newlines[line - 1] if line <= len(self._newlines) else len(self.source)
         return self.source[first:last].strip()
 
     def error(self, message: str, at: int | None = None) -> PtxError:
+        """The error for a token, by default the current one, with its line."""
         line = self.line(at)
         return PtxError(message, line, self.line_text(line))
 
     def error_at_line(self, message: str, line: int) -> PtxError:
+        """The error for a line, with its text."""
         return PtxError(message, line, self.line_text(line))
 
     def unexpected(self, wanted: str) -> NoReturn:
@@ -90,17 +93,20 @@ class Tokens:
         return token
 
     def accept(self, token: str) -> bool:
+        """Whether the next token is this one, which is then taken."""
         if self.items[self.at] == token:
             self.at += 1
             return True
         return False
 
     def expect(self, token: str) -> None:
+        """Takes this token. PtxError for another."""
         if self.items[self.at] != token:
             self.unexpected(f"'{token}'")
         self.at += 1
 
     def identifier(self, wanted: str) -> str:
+        """Takes a name. PtxError, which says what was wanted, for anything else."""
         token = self.items[self.at]
         if not is_identifier(token):
             self.unexpected(wanted)
@@ -119,6 +125,7 @@ _IDENTIFIER = re.compile(r"(?:[A-Za-z][\w$]*|[_$%][\w$]+)\Z", re.ASCII)
 
 
 def is_identifier(token: str) -> bool:
+    """Whether PTX takes the token for a name."""
     return _IDENTIFIER.match(token) is not None
 
 

@@ -30,6 +30,8 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Register:
+    """A register as declared; its name is unique within the function."""
+
     name: str
     type: str  # as declared, without the dot: "b32", "f32", "pred", ...
 
@@ -192,6 +194,8 @@ Operand: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Guard:
+    """The predicate of an instruction, `@p` or `@!p`."""
+
     register: Register
     negated: bool = False
 
@@ -214,6 +218,7 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
+        """The opcode with its modifiers, as written."""
         return ".".join((self.opcode, *self.modifiers))
 
     def __str__(self) -> str:
@@ -302,6 +307,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
+    """PTX once it is parsed: functions, variables and source files by number."""
+
     version: tuple[int, int]
     target: str  # "sm_100a"
     address_size: int
@@ -315,4 +322,5 @@ class Module:
 
     @property
     def entries(self) -> dict[str, Function]:
+        """The functions that can be launched."""
         return {name: function for name, function in self.functions.items() if function.is_entry}

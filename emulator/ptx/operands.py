@@ -59,6 +59,7 @@ def parse_operands(tokens: Tokens, scope: Scope) -> tuple[Operand, ...]:
 
 
 def parse_operand(tokens: Tokens, scope: Scope, nested: bool = False) -> Operand:
+    """The next operand, with names resolved as far as they are declared. PtxError for what is none."""
     token = tokens.items[tokens.at]
     if token == "[":
         return _address(tokens, scope)
@@ -142,6 +143,7 @@ def _pair(tokens: Tokens, scope: Scope, first: Register | Sink) -> PredicatePair
 
 
 def parse_register(tokens: Tokens, scope: Scope) -> Register:
+    """The next token as a register. PtxError for one that is not declared."""
     token = tokens.items[tokens.at]
     found = scope.find(token)
     if not isinstance(found, Register):
@@ -227,6 +229,7 @@ def parse_call(tokens: Tokens, scope: Scope) -> CallOperands:
 
 
 def unresolved(operand: Operand) -> bool:
+    """Whether it has labels, which may be declared further down."""
     kind = type(operand)
     if kind is LabelRef:
         return True

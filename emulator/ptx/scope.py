@@ -96,6 +96,7 @@ class Scope:
         return None
 
     def declares(self, name: str) -> bool:
+        """Whether this scope itself has the name."""
         return name in self.names or name in self.tables or self._in_range(name) is not None
 
     def _shadows(self, name: str) -> bool:
@@ -107,10 +108,12 @@ class Scope:
         return self.parent is not None and self.function.in_module(name)
 
     def add_register(self, name: str, type_: str) -> None:
+        """Declares a register, under a unique name if an outer scope has the same one."""
         unique = self.function.unique(name, self._shadows(name))
         self.names[name] = Register(unique, type_)
 
     def add_range(self, prefix: str, count: int, type_: str) -> None:
+        """Declares `prefix`0 to `prefix`count-1, as `.reg .b32 %r<5>` does."""
         self.ranges[prefix] = (count, type_)
         self._numbered = self._numbered or prefix[-1] in _DIGITS
 
@@ -121,11 +124,13 @@ class Scope:
         return unique
 
     def add_label(self, name: str) -> str:
+        """Declares a label and returns its unique name."""
         unique = self.function.unique(name, self._shadows(name))
         self.names[name] = LabelRef(unique)
         return unique
 
     def add_table(self, name: str) -> str:
+        """Declares a table of branch targets and returns its unique name."""
         unique = self.function.unique(name, self._shadows(name))
         self.tables[name] = unique
         return unique

@@ -28,6 +28,7 @@ class Rule:
 
 
 def fault(section: str, meaning: str, remedy: str, *instead: tuple[str, str]) -> Rule:
+    """A rule whose breach ends the run."""
     return Rule(section, meaning, remedy, ends=True, instead=instead)
 
 

@@ -16,6 +16,8 @@ NAMES: Final = ("h200", "h100", "b200", "gb200", "gb300")
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """A constant of the model of time, with its doubt and its source."""
+
     value: float
     within: str  # how far it may be off: "5%" of the value, or in its own unit, as in "0.2 us"
     source: str
@@ -50,6 +52,7 @@ class Architecture:
 
     @property
     def values(self) -> dict[str, float]:
+        """The constants alone, by name."""
         return {name: constant.value for name, constant in self.times.items()}
 
 

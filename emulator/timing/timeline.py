@@ -195,6 +195,7 @@ class Timeline:
         return events
 
     def whom(self, wait: Span) -> str:
+        """Who ended a wait, in words."""
         if wait.by is None:
             return "its own operands or a busy pipe"
         if wait.by < 0:

@@ -27,6 +27,7 @@ def prepare(directory: Path) -> None:
 
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
+    """Errors of the file system in here become an InfrastructureError that says what to do."""
     try:
         yield
     except OSError as error:

@@ -111,6 +111,7 @@ class Index:
         return [_run(row) for row in rows]
 
     def unreadable(self) -> list[Unreadable]:
+        """Files that hold no run, and why."""
         rows = self._database.execute("SELECT name, error FROM runs WHERE error IS NOT NULL ORDER BY name")
         return [Unreadable(*row) for row in rows]
 

@@ -6,6 +6,7 @@ read back as the number; bare `NaN` and `Infinity` are refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +20,9 @@ from pydantic import (
     model_serializer,
 )
 
+from fmha.harness.contract.machine import Gpu, Machine
+from fmha.harness.contract.protocol import Resources
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
 from fmha.harness.judge.status import Status
@@ -31,10 +35,14 @@ Plain = Annotated[dict[str, JsonValue], BeforeValidator(encode_numbers)]
 
 
 class Record(BaseModel):
+    """What all parts of a record have in common: nothing is there that is not declared."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Commit(Record):
+    """The commit that was run, and whether its files were as committed."""
+
     sha: str = Field(pattern=r"^[0-9a-f]{40,64}$", description="40 zeros outside of git, where `installed` says more")
     branch: str | None = Field(description="null when HEAD is detached")
     dirty: bool
@@ -45,19 +53,9 @@ class Commit(Record):
     )
 
 
-class Machine(Record):
-    cpu: str
-    cores: int = Field(ge=1, description="cores this run was allowed to use")
-    system: str
-
-
-class Gpu(Record):
-    name: str = Field(description='as the driver names it, e.g. "NVIDIA B200"')
-    uuid: str
-    driver: str
-
-
 class HostFacts(Record):
+    """Where a run was, and what kept the commit's code from that machine."""
+
     name: str
     kind: str
     machine: Machine
@@ -87,17 +85,9 @@ class HostFacts(Record):
     )
 
 
-class Resources(Record):
-    """ptxas's figures. Bytes, except registers a thread."""
-
-    registers: int
-    spill_stores: int
-    spill_loads: int
-    stack: int
-    shared_static: int
-
-
 class VariantRecord(Record):
+    """A build of one kernel: of what, by what, and what it uses."""
+
     name: str
     arch: str
     source: str
@@ -221,11 +211,9 @@ class Pooled(Record):
     text: str = Field(description="the figure in words")
 
 
-class Finding(Record):
-    rule: str
-    severity: Literal["error", "warning"]
-    message: str
-    where: Plain
+def _plain(finding: object) -> object:
+    """A worker's finding without numbers that JSON has no words for."""
+    return replace(finding, where=encode_numbers(finding.where)) if isinstance(finding, FindingRecord) else finding
 
 
 class Timing(Record):
@@ -246,6 +234,8 @@ class Timing(Record):
 
 
 class ConfigurationRecord(Record):
+    """What came of one configuration."""
+
     id: str
     parameters: Parameters
     guard: bool
@@ -263,7 +253,7 @@ class ConfigurationRecord(Record):
     metrics: Measurement | None
     drawn: Measurement | None = Field(None, description="on the inputs of the seed that the run drew")
     met: list[str] = Field(default_factory=list, description="schedules that the run drew for it besides its own")
-    findings: list[Finding]
+    findings: list[Annotated[FindingRecord, BeforeValidator(_plain)]]
     stats: Plain
     seconds: Seconds
     timing: Timing | None = None
@@ -275,6 +265,8 @@ class ConfigurationRecord(Record):
 
 
 class Verdict(Record):
+    """What came of the whole run."""
+
     word: Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]
     exit_code: int = Field(ge=0, le=4)
     passed: int = Field(ge=0)

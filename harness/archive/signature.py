@@ -72,6 +72,7 @@ def sign(path: Path, key: Path) -> Path:
 
 
 def signature_of(path: Path) -> Path:
+    """Where the signature of a file lies, beside it."""
     return path.with_name(f"{path.name}.sig")
 
 

@@ -31,6 +31,7 @@ class CommandSession:
 
 
 def main() -> NoReturn:
+    """The command `fmha`: what it is started with in, exit code out."""
     sys.exit(run(sys.argv[1:]))
 
 

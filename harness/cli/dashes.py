@@ -13,5 +13,6 @@ class Dashed(TyperCommand):
     """One of them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Notes whether `--` was among the words, which click drops."""
         ctx.meta[DASHES] = "--" in args
         return super().parse_args(ctx, args)

@@ -178,6 +178,7 @@ class RunOptions:
 
     @property
     def one(self) -> tuple[str, str, str, int]:
+        """What a launch is run by: architecture, schedule, profile, seed."""
         return self.arch, self.schedule, self.profile, self.seed
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class ProgressDisplay(Observer, Protocol):
+    """What a run shows on a terminal while it goes on."""
+
     def close(self) -> None:
         """Leave the terminal to others. May be called again."""
 

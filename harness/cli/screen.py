@@ -6,6 +6,8 @@ import rich.console
 
 
 class Console(rich.console.Console):
+    """rich's console, whose broken pipe is an error like others."""
+
     def on_broken_pipe(self) -> None:
         """BrokenPipeError, which has its answer like every error. rich would end the program with SystemExit."""
         raise BrokenPipeError

@@ -11,7 +11,7 @@ from fmha.harness.config.hosts import HostSection
 from fmha.harness.config.model import ALL, Limits
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
-from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Metric
 
 Name = HostName
@@ -23,6 +23,7 @@ class ThresholdsSection(Section):
     """A limit for each of some metrics."""
 
     def limits(self) -> dict[str, float]:
+        """The limits that are given, by metric."""
         given = self.model_dump(exclude_none=True)
         return {name: given[name] for name in METRICS if name in given}
 
@@ -49,6 +50,8 @@ else:
 
 
 class ResourcesSection(Section):
+    """The most that a kernel may use."""
+
     registers: Count
     spill_bytes: Count
     stack_bytes: Count
@@ -56,6 +59,8 @@ class ResourcesSection(Section):
 
 
 class BiasesSection(Section):
+    """Limits of what has a direction."""
+
     slope_bias: GateLimit
     lse_bias: GateLimit
     coarse: GateLimit
@@ -76,34 +81,45 @@ class GatesSection(Section):
     bias: BiasesSection | None = None
 
     def default_thresholds(self) -> Thresholds:
+        """The limits of every configuration that no override names."""
         return Thresholds(self.default.limits())
 
     def thresholds(self, overrides: OverridesSection) -> Thresholds:
+        """The default limits with these in place of theirs."""
         return Thresholds(self.default.limits() | overrides.limits())
 
-    def most_resources(self) -> Resources | None:
-        return Resources(**self.resources.model_dump()) if self.resources else None
+    def most_resources(self) -> ResourceLimits | None:
+        """As the judge has them; None without any."""
+        return ResourceLimits(**self.resources.model_dump()) if self.resources else None
 
     def most_bias(self) -> Biases | None:
+        """As the judge has them; None without any."""
         return Biases(**self.bias.model_dump()) if self.bias else None
 
 
 class FallbackSection(Section):
+    """The configuration that guards a run which selects none of head_dim."""
+
     t: Size
     s_k: Size
 
 
 class GuardSection(Section):
+    """Which configurations are guards."""
+
     head_dim: Size
     fallback: FallbackSection
 
 
 class LimitsSection(Section):
+    """How long a build and a configuration may take, seconds."""
+
     build_seconds: Seconds
     configuration_silence_seconds: Seconds
     configuration_total_seconds: Seconds
 
     def limits(self) -> Limits:
+        """As stages have them."""
         return Limits(
             build_seconds=self.build_seconds,
             silence_seconds=self.configuration_silence_seconds,
@@ -127,6 +143,7 @@ class FileSection(Section):
         return self
 
     def check_suites(self, suites: Collection[str]) -> None:
+        """ConfigError for a default suite that is not there, and for a suite with the name of all."""
         if ALL in suites:
             raise wrong(("suites", ALL), "is the name of all of them together")
         if not self.default_suites:
@@ -137,6 +154,7 @@ class FileSection(Section):
 
     @property
     def default_suites(self) -> list[str]:
+        """The default suites, in a list however they are written."""
         return [self.default_suite] if isinstance(self.default_suite, str) else self.default_suite
 
 

@@ -40,6 +40,7 @@ class Filter:
         return tuple(str(name) for name in self.accepted.get(KERNEL, ()))
 
     def accepts(self, configuration: Cell) -> bool:
+        """Whether every key that is filtered by has one of its values."""
         return all(self._value(configuration, key) in values for key, values in self.accepted.items())
 
     def _value(self, configuration: Cell, key: str) -> int | str | None:

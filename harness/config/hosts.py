@@ -201,6 +201,7 @@ class HostSection(Section):
         return {**wish, "wait_seconds": self.gpus.wait_seconds}
 
     def settings(self, name: str) -> HostSettings:
+        """The host as the loop has it, with what its kind takes for granted."""
         if self.kind == "emulator":
             return HostSettings(
                 name, self.kind, self.schedule, mma_sums=self.mma_sums, arch=self.arch, workers=self.workers or 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from fmha.harness.config.model import Guard
     from fmha.harness.contract.protocol import Cell
-    from fmha.harness.judge.limits import Biases, Resources, Thresholds
+    from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
     from fmha.harness.worker.planner.sides import Declares
 
 
@@ -30,12 +30,12 @@ class Gates:
     """All that a configuration is held to."""
 
     thresholds: Thresholds
-    resources: Resources | None
+    resources: ResourceLimits | None
     biases: Biases | None
 
 
 # The limits, of the usual configurations first; then the most resources and the most bias.
-Held = tuple[tuple["Thresholds", ...], "Resources | None", "Biases | None"]
+Held = tuple[tuple["Thresholds", ...], "ResourceLimits | None", "Biases | None"]
 
 
 class MatrixKernel(Protocol):
@@ -62,12 +62,14 @@ class MatrixKernel(Protocol):
         """All its gates, in an order that never changes: of them a digest is made."""
 
     @property
-    def keys(self) -> Mapping[str, Key]: ...
+    def keys(self) -> Mapping[str, Key]:
+        """What a filter can ask for, by key."""
 
     def parse(self, name: str) -> Cell:
         """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
 
-    def is_guard(self, cell: Any, guard: Guard) -> bool: ...
+    def is_guard(self, cell: Any, guard: Guard) -> bool:
+        """Whether it is one of the configurations that are run first."""
 
     def gates_for(self, cell: Any) -> Gates:
         """Of a configuration that is not the guard's."""

@@ -58,6 +58,7 @@ class LaterGuard(Guard):
 
     @property
     def fallback(self) -> Cell:
+        """The configuration that guards where none is selected, read when it is first asked for."""
         if (found := self._found) is None:
             object.__setattr__(self, "_found", found := self._read())
         return found
@@ -151,6 +152,7 @@ class Matrix:
 
     @property
     def suite_names(self) -> tuple[str, ...]:
+        """Of both kinds, in the order of the file."""
         return (*self.suites, *self.random_suites)
 
     def named(self, suites: str) -> tuple[str, ...]:
@@ -212,10 +214,12 @@ class Matrix:
         return parse(name, self.kernels)
 
     def is_guard(self, configuration: Cell) -> bool:
+        """Whether it is run first, and stops the run where it fails."""
         name = configuration.kernel
         return name == self.guard.fallback.kernel and self.kernels[name].is_guard(configuration, self.guard)
 
     def thresholds_for(self, configuration: Cell) -> Thresholds:
+        """The limits that hold for it."""
         return self.gates_for(configuration).thresholds
 
     def gates_for(self, configuration: Cell) -> Gates:

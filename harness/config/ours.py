@@ -36,13 +36,16 @@ class Ours:
 
     @property
     def held(self) -> Held:
+        """Every set of limits that some configuration is held to."""
         gates = self.gates
         return (gates.thresholds, self.bf16, self.extreme, self.steps), gates.resources, gates.biases
 
     def parse(self, name: str) -> Configuration:
+        """The configuration of that name. ValueError for none."""
         return parse_id(name)
 
     def is_guard(self, cell: Configuration, guard: Guard) -> bool:
+        """Whether it is the fallback, or the guarded head_dim at its sizes."""
         return cell == guard.fallback or (
             guard.head_dim is not None and cell == Configuration(guard.head_dim, cell.t, cell.s_k, cell.batch)
         )
@@ -63,6 +66,7 @@ class Ours:
         """It has configurations of its own alone."""
 
     def smaller(self, cell: Configuration) -> Iterator[Configuration]:
+        """Configurations that are simpler in one respect, for the search of the least that fails."""
         return smaller(cell)
 
     def declared(self, name: str) -> None:
@@ -70,6 +74,7 @@ class Ours:
 
 
 def ours_of(gates: GatesSection) -> Ours:
+    """The attention kernels with the gates of matrix.yaml."""
     return Ours(
         Gates(gates.default_thresholds(), gates.most_resources(), gates.most_bias()),
         gates.thresholds(gates.bf16),
@@ -79,5 +84,6 @@ def ours_of(gates: GatesSection) -> Ours:
 
 
 def guard_of(section: GuardSection, gates: GatesSection) -> Guard:
+    """The guard of matrix.yaml, with its limits."""
     head_dim, fallback = section.head_dim, section.fallback
     return Guard(head_dim, Configuration(head_dim, fallback.t, fallback.s_k), gates.thresholds(gates.guard))

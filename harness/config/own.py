@@ -25,6 +25,8 @@ from fmha.harness.own import VARIABLE, hosts_file
 
 
 class OwnFile(Section):
+    """What ~/.config/fmha has: hosts of one's own."""
+
     hosts: dict[HostName, HostSection] = Field(default={})
 
 

@@ -36,7 +36,7 @@ from fmha.harness.errors import ConfigError
 from fmha.harness.judge.case import Case, Value, case_of, parse_case
 from fmha.harness.judge.case import Field as AdapterField
 from fmha.harness.judge.configuration import OURS
-from fmha.harness.judge.limits import Resources, Thresholds
+from fmha.harness.judge.limits import ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import AdapterError
@@ -69,6 +69,7 @@ class OwnSuiteSection(Section):
         return self
 
     def parts(self) -> Iterator[tuple[FieldPath, Axes]]:
+        """Axes, or each of several grids of them, with their place in the file."""
         if self.axes is not None:
             yield ("axes",), self.axes
         for index, axes in enumerate(self.grids):
@@ -82,19 +83,26 @@ else:
 
 
 class KernelGatesSection(Section):
+    """The gates of a kernel of one's own."""
+
     default: OwnThresholdsSection
     resources: ResourcesSection | None = None
 
     def gates(self) -> Gates:
-        most = Resources(**self.resources.model_dump()) if self.resources else None
+        """As stages have them."""
+        most = ResourceLimits(**self.resources.model_dump()) if self.resources else None
         return Gates(Thresholds(self.default.limits()), most, None)
 
 
 class OwnGatesSection(KernelGatesSection):
+    """The same, with the guard's own limits."""
+
     guard: OwnThresholdsSection | None = None
 
 
 class OwnGuardSection(Section):
+    """The case that is run first."""
+
     case: str
 
 
@@ -184,6 +192,7 @@ class OwnKernel:
 
     @functools.cached_property
     def description(self) -> Description:
+        """What the adapter declares. ConfigError, with the file's line, where it raises."""
         try:
             return self.adapter.description
         except AdapterError as error:
@@ -192,6 +201,7 @@ class OwnKernel:
 
     @property
     def fields(self) -> tuple[AdapterField, ...]:
+        """The fields of its cases."""
         return self.description.fields
 
     @property
@@ -210,6 +220,7 @@ class OwnKernel:
 
     @property
     def keys(self) -> Mapping[str, Key]:
+        """One key a field."""
         return {item.name: Key(item.name, item.choices) for item in self.fields}
 
     def parse(self, name: str) -> Case:
@@ -219,6 +230,7 @@ class OwnKernel:
         return case
 
     def is_guard(self, cell: Case, guard: Guard) -> bool:
+        """Whether it is the case that is named as the guard."""
         return cell == guard.fallback
 
     def gates_for(self, cell: Case) -> Gates:

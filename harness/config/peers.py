@@ -32,22 +32,27 @@ class PeerKernel:
 
     @property
     def prefix(self) -> str:
+        """What its names begin with."""
         return f"{self.name}_"
 
     @property
     def held(self) -> Held:
+        """The limits of our kernels."""
         return self.ours.held
 
     def parse(self, name: str) -> PeerCell:
+        """The configuration of that name. ValueError for one that says how our kernels run it."""
         item = parse_id(name.removeprefix(self.prefix))
         if item != item.problem:
             raise ValueError(f"it says how our kernels run it; a peer's is {PeerCell(self.name, item.problem).id}")
         return PeerCell(self.name, item)
 
     def is_guard(self, cell: PeerCell, guard: Guard) -> bool:
+        """A peer guards nothing."""
         return False
 
     def gates_for(self, cell: PeerCell) -> Gates:
+        """Those of ours for bf16 outputs, for metrics that every kernel has."""
         limits = self.ours.gates_for(replace(cell.of, output="bf16")).thresholds.limits
         usual = {name: limit for name, limit in limits.items() if name in OF_ANY_KERNEL}
         return Gates(Thresholds(usual), None, None)
@@ -59,11 +64,14 @@ class PeerKernel:
         return PeerCell(self.name, cell.problem)
 
     def smaller(self, cell: PeerCell) -> Iterator[PeerCell]:
+        """As ours, but for what says how our kernels run."""
         return (PeerCell(self.name, item) for item in self.ours.smaller(cell.of) if item == item.problem)
 
     def declared(self, name: str) -> Peer:
+        """What the kernel's side is told of it."""
         return Peer(name)
 
 
 def peers_of(ours: Ours) -> dict[str, PeerKernel]:
+    """Every peer, held to the limits of ours."""
     return {name: PeerKernel(name, ours) for name in PEERS}

@@ -13,7 +13,7 @@ from fmha.harness.config.ours import Ours
 from fmha.harness.config.peers import peers_of
 from fmha.harness.config.settings import HostSettings, RemoteSettings, SecretSource
 from fmha.harness.judge.configuration import OURS, Configuration, parse_id
-from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
 from fmha.harness.judge.random_cases import Space
 
 _TUPLES = ("setup_files", "protected")  # of RemoteSettings
@@ -54,7 +54,7 @@ def matrix_of(found: Mapping[str, Any]) -> Matrix:
     ours = Ours(
         Gates(
             Thresholds(gates["thresholds"]),
-            Resources(**gates["resources"]) if gates["resources"] else None,
+            ResourceLimits(**gates["resources"]) if gates["resources"] else None,
             Biases(**gates["biases"]) if gates["biases"] else None,
         ),
         **{name: Thresholds(limits) for name, limits in found["natures"].items()},

@@ -17,4 +17,6 @@ def wrong(at: tuple[str | int, ...], what: str) -> PydanticCustomError:
 
 
 class Section(BaseModel):
+    """A mapping of matrix.yaml: no key that is not declared, and no value of another type."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)

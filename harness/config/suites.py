@@ -100,6 +100,7 @@ class SingleSection(Section):
         return self
 
     def configuration(self) -> Configuration:
+        """As the judge has it."""
         return Configuration(**self.model_dump())
 
 
@@ -123,6 +124,7 @@ class RandomSection(Section):
     work: Size
 
     def space(self) -> Space:
+        """What a random suite draws from."""
         return Space(tuple(self.head_dim), self.rows, self.keys, self.topk, self.batch, self.work)
 
 
@@ -158,9 +160,11 @@ class SuiteSection(Section):
         return self
 
     def drawn(self) -> RandomSuite | None:
+        """The random suite, where it is one."""
         return RandomSuite(self.random.space(), self.random.cases) if self.random else None
 
     def configurations(self) -> list[Configuration]:
+        """Its configurations, in the order of the file."""
         return [item for _, items in self._written() for item in items]
 
     def _written(self) -> Iterator[tuple[tuple[str | int, ...], list[Configuration]]]:

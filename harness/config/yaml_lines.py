@@ -55,6 +55,7 @@ class Document:
         return f"{self.name}:{self.line(path)}: {render(path)}{': ' if path else ''}{what}"
 
     def line(self, path: FieldPath) -> int:
+        """The line of a field, or of the nearest one around it that has a line."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)

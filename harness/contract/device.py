@@ -75,16 +75,30 @@ class LoadedModule(Protocol):
 
 
 class Device(Protocol):
+    """What launches are written against: a GPU, or the emulator."""
+
     name: str
     artifact: Literal["ptx", "cubin"]
     multiprocessors: int
 
-    def alloc(self, nbytes: int, name: str) -> int: ...
-    def upload(self, address: int, data: NDArray[Any]) -> None: ...
-    def download(self, address: int, nbytes: int) -> NDArray[np.uint8]: ...
-    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes: ...
-    def load(self, artifact: Path) -> LoadedModule: ...
-    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport: ...
+    def alloc(self, nbytes: int, name: str) -> int:
+        """The address of so many bytes."""
+
+    def upload(self, address: int, data: NDArray[Any]) -> None:
+        """Copies an array to the device, as its bytes lie."""
+
+    def download(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Copies bytes from the device."""
+
+    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
+        """The 128 bytes of a tensor map. IllegalError where the driver refuses it."""
+
+    def load(self, artifact: Path) -> LoadedModule:
+        """Loads a compiled kernel, `ptx` or `cubin` as `artifact` says."""
+
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
+        """Launches a kernel. IllegalError where the driver refuses it."""
+
     def close(self) -> None: ...
 
 

@@ -23,14 +23,17 @@ class Lines:
         return spell(self.all - self.executed)
 
     def as_json(self) -> list[str]:
+        """Two texts, of all lines and of those executed."""
         return [spell(self.all), spell(self.executed)]
 
     @staticmethod
     def of(lines: Mapping[int, bool]) -> Lines:
+        """From whether each line was executed."""
         return Lines(frozenset(lines), frozenset(line for line, done in lines.items() if done))
 
     @staticmethod
     def read(data: Any) -> Lines:
+        """From what `as_json` gave."""
         everything, executed = data
         return Lines(read(everything), read(executed))
 

@@ -31,18 +31,22 @@ class PeerCell:
 
     @property
     def id(self) -> str:
+        """The peer's name and the problem's, as in records."""
         return f"{self.kernel}_{self.of.id}"
 
     @property
     def parameters(self) -> dict[str, Any]:
+        """As a record has them."""
         return {"kernel": self.kernel, **self.of.parameters}
 
     @property
     def cost(self) -> float:
+        """How long it takes, beside others."""
         return self.of.cost
 
     @property
     def extent(self) -> tuple[int, int]:
+        """Sizes by which configurations are ordered."""
         return self.of.extent
 
     def __getattr__(self, name: str) -> Any:

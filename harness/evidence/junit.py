@@ -16,8 +16,9 @@ from fmha.harness.stages.report import Cause, cause_of
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord, Finding, Pooled
+    from fmha.harness.archive.record import ConfigurationRecord, Pooled
     from fmha.harness.judge.comparison.comparison import Regression
+    from fmha.harness.judge.findings import FindingRecord
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
 _ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.INFRA_ERROR})
@@ -74,7 +75,7 @@ def _case(suite: ElementTree.Element, item: ConfigurationRecord, record: RunReco
 
 def _causes(item: ConfigurationRecord) -> Iterator[str]:
     """A line a cause: one missing fence has hundreds of findings."""
-    causes: dict[Cause, list[Finding]] = {}
+    causes: dict[Cause, list[FindingRecord]] = {}
     for finding in item.findings:
         causes.setdefault(cause_of(finding), []).append(finding)
     for found in causes.values():

@@ -10,7 +10,8 @@ from fmha.harness.errors import UserError
 
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix
-    from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
+    from fmha.harness.contract.machine import Machine
+    from fmha.harness.hosts.base import Host, HostFacts, Order
     from fmha.harness.worker.planner.sides import Declares
 
 __all__ = ["Host", "HostFacts", "Machine", "Order", "declared_by", "open_host", "settings_for"]

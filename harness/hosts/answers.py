@@ -90,12 +90,16 @@ class Answer(BaseModel):
 
 
 class Refusal(Answer):
+    """What a host says in place of an answer: the error, what to do next, and whose fault it is."""
+
     error: Words
     next: Words = ""
     usage: bool = False
 
 
 class Status(Answer):
+    """How a run ended, and the size and hash of its events."""
+
     state: Literal["done", "failed", "cancelled", "lost"]
     reason: Words = ""
     next_step: Words = ""
@@ -104,25 +108,33 @@ class Status(Answer):
     finished: Moment
 
 
-class Gpu(Answer):
+class SaidGpu(Answer):
+    """A GPU as the host's supervisor tells of it."""
+
     name: Name
     uuid: Name
     driver: Name
 
 
 class StateEvent(Answer):
+    """A run entered another state, and which GPUs it has."""
+
     state: Annotated[str, Field(pattern=r"^[a-z][a-z-]{0,30}$")]
     at: Moment
-    gpu: Gpu | None = None
-    gpus: Annotated[list[Gpu], Field(max_length=1024)] = []
+    gpu: SaidGpu | None = None
+    gpus: Annotated[list[SaidGpu], Field(max_length=1024)] = []
 
 
 class WaitingEvent(Answer):
+    """Why a run waits, and how many are before it."""
+
     reason: Words
     position: Count
 
 
 class NoteEvent(Answer):
+    """A line for people."""
+
     text: Words
 
 
@@ -134,14 +146,18 @@ class IsolationEvent(Answer):
     whole: bool = False
 
 
-class Machine(Answer):
+class SaidMachine(Answer):
+    """A machine as the host's supervisor tells of it."""
+
     cpu: Name
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     system: Name
 
 
 class FactsEvent(Answer):
-    machine: Machine
+    """What a host is: machine and versions."""
+
+    machine: SaidMachine
     versions: Annotated[dict[Name, Name | None], Field(max_length=100)]
     isolation: Name | None = None  # a version before said nothing of it
 
@@ -249,6 +265,8 @@ class Asked(Answer):
 
 
 class StoredOrder(Answer):
+    """What a run was asked to do, as the host kept it."""
+
     branch: Name | None
     request: Asked
     matrix_sha256: Digest
@@ -256,6 +274,8 @@ class StoredOrder(Answer):
 
 
 class StoredJob(Answer):
+    """A run's job, as the host kept it."""
+
     run: RunName
     sha: Sha
     beside: Sha | None = None
@@ -264,6 +284,8 @@ class StoredJob(Answer):
 
 
 class ListedRun(Answer):
+    """A run in the list of `fmha ps`."""
+
     run: RunName
     host: Name
     sha: Sha
@@ -298,26 +320,36 @@ class Reserved(Answer):
 
 
 class Released(Answer):
+    """Whether a reservation was there to be given back."""
+
     released: bool
 
 
 class Log(Answer):
+    """A log of a run."""
+
     log: Name
     text: Annotated[str, Field(max_length=16 << 20)]
 
 
 class Cancelled(Answer):
+    """Whether a run was there to be cancelled, and how it ended."""
+
     cancelled: bool
     status: Status | None
 
 
 class Removed(Answer):
+    """Something that `fmha clean` deleted."""
+
     kind: Name
     name: Name
     bytes: Count
 
 
 class Examined(Answer):
+    """A line of `fmha doctor` about a host; `good` is None for what is only told."""
+
     name: Words
     good: bool | None
     seen: Words
@@ -325,6 +357,8 @@ class Examined(Answer):
 
 
 class Examination(Answer):
+    """What the host's supervisor found when it looked at itself."""
+
     time: Moment
     findings: Annotated[list[Examined], Field(max_length=10_000)]
 
@@ -348,10 +382,14 @@ class ForcedCommand(Answer):
 
 
 class Started(Answer):
+    """The name of a run that has begun."""
+
     started: RunName
 
 
 class Events(Answer):
+    """What follows: a run's events, as they were written."""
+
     events: str
 
 

@@ -8,27 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from fmha.harness.contract.machine import Gpu, Machine
+
 if TYPE_CHECKING:
     from fmha.harness.config import Limits
     from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """`cores` are those this process may use."""
-
-    cpu: str
-    cores: int
-    system: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """The GPU of a run, as its driver names it."""
-
-    name: str
-    uuid: str
-    driver: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +71,8 @@ class Host(Protocol):
         """Hears the whole order before its first part. An exact host gets the commit and starts; `tell` hears what is
         published before it is."""
 
-    def facts(self) -> HostFacts: ...
+    def facts(self) -> HostFacts:
+        """What the host is. Complete once a run has begun there."""
 
     def durations(self) -> Mapping[str, float]:
         """Seconds of the stages that the host has measured itself, by name."""

@@ -49,7 +49,8 @@ class LineError(InfrastructureError):
 class Carrier(Protocol):
     """A process with pipes, here or at the other end of a connection."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Sends bytes; OSError or InfrastructureError where nobody takes them."""
 
     def read(self, seconds: float) -> bytes:
         """What has come, as soon as anything has; nothing at the end, and None of it after `seconds`: LineError."""

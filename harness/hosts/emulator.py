@@ -45,30 +45,38 @@ class EmulatorHost:
         self._tree = ""  # of the kernel's side, where it is another's
 
     def facts(self) -> HostFacts:
+        """The machine, its versions, and what encloses a build here."""
         isolation = isolate.isolation()
         said = isolation.missing or isolation.mechanism
         facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions(), isolation=said)
         return replace(facts, mma_sums="silicon") if self._silicon else facts
 
     def judge_apart(self, judge: str, tree: Path) -> None:
+        """From now on the kernel's side is that tree's."""
         self._side, self._tree = KernelSide(tree, self._kernels), str(tree)
 
-    def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None: ...
+    def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        """Nothing: there is nobody to ask."""
 
     def durations(self) -> Mapping[str, float]:
+        """None but those that the pipeline measures itself."""
         return {}
 
-    def span(self) -> None: ...
+    def span(self) -> None:
+        """None: the run is as long as the client's."""
 
     def variant_for(self, configuration: Cell) -> Variant | str:
+        """The kernel that runs it, or in words why there is none."""
         return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        """Builds in parallel, on the cores that this process has."""
         cores = len(os.sched_getaffinity(0))
         cache = account.folder("builds")
         return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        """Runs a job in a worker of its own, and yields its events as they come."""
         self._jobs += 1
         folder = self._run / str(self._jobs)
         account.made_in_checkout(self._root, "runs")
@@ -81,6 +89,7 @@ class EmulatorHost:
         yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, root, shares(workers))
 
     def finish(self) -> None:
+        """Ends the kernel's side."""
         self._side.close()
 
     def _prune(self) -> None:

@@ -111,9 +111,11 @@ class Line:
         self._spoke = time.monotonic()
 
     def send(self, message: Mapping[str, Any]) -> None:
+        """Sends one message, a line of JSON."""
         self._carrier.write(_encoded(message))
 
     def send_pack(self, pieces: Iterable[bytes]) -> None:
+        """Sends a pack in pieces, each behind its length; a length of 0 ends it."""
         for piece in pieces:
             self._carrier.write(struct.pack(">I", len(piece)) + piece)
         self._carrier.write(struct.pack(">I", 0))

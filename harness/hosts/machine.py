@@ -9,12 +9,13 @@ import re
 import sys
 from pathlib import Path
 
-from fmha.harness.hosts.base import Machine
+from fmha.harness.contract.machine import Machine
 
 _DISTRIBUTIONS = ("fmha", "numpy", "torch")
 
 
 def this_machine() -> Machine:
+    """The processor, how many cores this process may use, and the kernel's version."""
     return Machine(_cpu(), len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}")
 
 

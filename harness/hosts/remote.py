@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from fmha.harness import isolate
 from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
+from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import credentials, early, ledger, sync
-from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
+from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
@@ -42,6 +43,7 @@ _RUN_TIME = "%Y%m%dT%H%M%SZ"
 
 
 def settings_of(host: HostSettings) -> RemoteSettings:
+    """Of a host that has a supervisor."""
     assert host.remote is not None
     return host.remote
 
@@ -95,8 +97,8 @@ class RemoteHost:
         self._note: Callable[[str], None] = lambda text: None
         self._facts: answers.FactsEvent | None = None
         self._enclosed: answers.IsolationEvent | None = None  # by the supervisor, of the runner
-        self._gpu: answers.Gpu | None = None
-        self._gpus: list[answers.Gpu] = []  # all of them, where the run has several
+        self._gpu: answers.SaidGpu | None = None
+        self._gpus: list[answers.SaidGpu] = []  # all of them, where the run has several
         self._states: list[tuple[str, float]] = []
         self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0
@@ -111,16 +113,20 @@ class RemoteHost:
 
     @property
     def device(self) -> str:
+        """What runs there, cuda or the emulator."""
         return self._settings.device
 
     @property
     def run_id(self) -> str | None:
+        """The run's name, once it has begun."""
         return self._run
 
     def judge_apart(self, judge: str, tree: Path) -> None:
+        """The commit that judges, and whose tree the kernel's side is of."""
         self._judge, self._side = judge, KernelSide(tree, self._kernels)
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        """Sends what the host lacks of the commits, and starts the run there."""
         secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
         if self._own:
             from fmha.harness.hosts import installed  # here: nothing else needs it, and `ps` is not to wait for it
@@ -155,6 +161,7 @@ class RemoteHost:
             self._stream.close()
 
     def facts(self) -> HostFacts:
+        """What the host has told of itself by now."""
         facts, gpu, enclosed = self._facts, self._gpu, self._enclosed
         return HostFacts(
             self._host.name,
@@ -181,9 +188,11 @@ class RemoteHost:
         return started, started + timedelta(seconds=max(0.0, moments[-1] - moments[0]) if moments else 0.0)
 
     def variant_for(self, configuration: Cell) -> Variant | str:
+        """The kernel that runs it, or in words why there is none."""
         return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        """Builds as the host reports them. InfrastructureError for what no honest host says."""
         from fmha.harness.hosts import answers
 
         asked = {variant.name: variant for variant in variants}
@@ -203,6 +212,7 @@ class RemoteHost:
         raise self._ended()
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        """The events of a job as they come, each checked."""
         self._jobs += 1
         pending = dict.fromkeys(configuration.id for configuration in job.configurations)
         self._bare |= {item.id for item in job.configurations if item.kernel != OURS}
@@ -236,6 +246,7 @@ class RemoteHost:
             yield Event("error", name, status=status, message=self._reason(), stopped=status == "not-run")
 
     def finish(self) -> None:
+        """Reads to the end, and raises where the run did not end well."""
         self._side.close()
         for event in self._next_events():
             if event["kind"] == "event":
@@ -358,6 +369,7 @@ def commits_of(sha: str, *others: str | None) -> list[str]:
 
 
 def commits_of_job(job: Mapping[str, Any]) -> list[str]:
+    """The commits that a job needs, without those that are None."""
     return commits_of(job["sha"], job["beside"], job["judge"])
 
 

@@ -14,6 +14,7 @@ _ROOM: Final = str(4 << 30)  # of what is written in memory
 
 
 def program() -> str | None:
+    """Where bwrap is; None where it is not installed."""
     return shutil.which("bwrap")
 
 

@@ -182,6 +182,7 @@ def _word(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def main(how: dict[str, Any], command: list[str]) -> None:
+    """Encloses this process by Landlock and limits, and becomes the command."""
     for name, most in how["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]

@@ -56,6 +56,7 @@ def devices(gpu: bool) -> list[str]:
 
 
 def gpu_devices() -> list[str]:
+    """The device files of GPUs that are there."""
     return sorted(path for pattern in _GPU for path in glob.glob(pattern) if not os.path.isdir(path))
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from fmha.harness.judge.findings import FindingRecord
-from fmha.harness.judge.limits import Biases, Bound, Check, Limit, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, Bound, Check, Limit, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Measurement
 from fmha.harness.judge.status import Status
 
@@ -45,21 +45,28 @@ class Built(Protocol):
     """A variant that was compiled, and what its kernels use."""
 
     @property
-    def variant(self) -> _Variant: ...
+    def variant(self) -> _Variant:
+        """The kernel's variant."""
+
     @property
-    def resources(self) -> _Used | None: ...
+    def resources(self) -> _Used | None:
+        """ptxas's figures; None where there are none."""
+
     @property
-    def combine_resources(self) -> _Used | None: ...
+    def combine_resources(self) -> _Used | None:
+        """Those of the kernel that merges splits; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
+    """What the gate says of one configuration, and which limits it missed."""
+
     status: Status
     failed_checks: tuple[Check, ...]
 
 
 def limits(
-    thresholds: Thresholds, most: Resources | None, build: Built | None, biases: Biases | None = None
+    thresholds: Thresholds, most: ResourceLimits | None, build: Built | None, biases: Biases | None = None
 ) -> tuple[Limit, ...]:
     """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
     the combine kernel's where `build` has one."""
@@ -78,7 +85,7 @@ def judge(
     measurement: Measurement,
     findings: Sequence[FindingRecord],
     thresholds: Thresholds,
-    most: Resources | None = None,
+    most: ResourceLimits | None = None,
     build: Built | None = None,
     biases: Biases | None = None,
 ) -> Judgement:

@@ -29,7 +29,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class ResourceLimits:
     """The most that one kernel may use: registers a thread; bytes of spills (stores and loads), of stack a thread, and
     of shared memory a CTA, static and dynamic."""
 

@@ -38,13 +38,20 @@ class Judged(Protocol):
     """A configuration with its status and what was measured of it."""
 
     @property
-    def step(self) -> _Step: ...
+    def step(self) -> _Step:
+        """What was to be run."""
+
     @property
-    def status(self) -> Status: ...
+    def status(self) -> Status:
+        """What came of it."""
+
     @property
-    def measurement(self) -> Measurement | None: ...
+    def measurement(self) -> Measurement | None:
+        """Its figures; None where it gave none."""
+
     @property
-    def drawn(self) -> Measurement | None: ...
+    def drawn(self) -> Measurement | None:
+        """Those on the inputs of the drawn seed; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Pooled:
 
     @property
     def missed(self) -> bool:
+        """Whether the figure is beyond its limit."""
         return misses(self.value, self.limit)
 
     def __str__(self) -> str:

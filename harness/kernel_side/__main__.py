@@ -18,6 +18,7 @@ from fmha.harness.kernel_side import PROTOCOL, place_of
 
 
 def main() -> None:
+    """Answers requests of the judge, a line of JSON each, until there are no more."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever is printed is no answer
     print(json.dumps({"protocol": PROTOCOL}), file=answers, flush=True)

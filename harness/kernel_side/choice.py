@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from fmha.harness.kernel_side.cost import (
     B200,
     PREFILL_ROWS,
-    Gpu,
+    PricedGpu,
     Shape,
     best_of,
     forward_us,
@@ -85,23 +85,40 @@ class Sizes(Protocol):
     """Of a Configuration or a Call."""
 
     @property
-    def head_dim(self) -> int: ...
+    def head_dim(self) -> int:
+        """Elements of a row."""
+
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Batch entries."""
+
     @property
-    def t(self) -> int: ...
+    def t(self) -> int:
+        """Queries of an entry, of the longest where they are packed."""
+
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """Query heads."""
+
     @property
-    def s_k(self) -> int: ...
+    def s_k(self) -> int:
+        """Keys of an entry, of the longest where they differ."""
+
     @property
-    def topk(self) -> int: ...
+    def topk(self) -> int:
+        """Keys of the sparse branch that a query has; 0 without one."""
+
     @property
-    def page_size(self) -> int: ...
+    def page_size(self) -> int:
+        """Rows of a page; 0 without pages."""
+
     @property
-    def kv_heads(self) -> int: ...
+    def kv_heads(self) -> int:
+        """K/V heads."""
+
     @property
-    def scattered(self) -> bool: ...
+    def scattered(self) -> bool:
+        """Whether queries or keys are packed, or K and V lie in pages."""
 
 
 def rows_of_cta(
@@ -193,7 +210,7 @@ def division_of(
     return 1, Balance(MULTIPROCESSORS * shape.ctas_per_sm, -(-PART_KEYS // shape.keys), asked)
 
 
-def balance_of(gpu: Gpu, sizes: Sizes) -> Balance | None:
+def balance_of(gpu: PricedGpu, sizes: Sizes) -> Balance | None:
     """How splits are balanced on sm_100a, by the kernel that would take least time of lengths that do not differ; None
     where the GPU holds no more CTAs than there are planes with their row tiles, or there is nothing to balance. Planes
     of several row tiles are balanced where they would be split anyhow."""

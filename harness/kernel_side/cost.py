@@ -25,7 +25,7 @@ from fmha.harness.kernel_side.params import (
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class PricedGpu:
     """What counts of a GPU. Rates are bytes a microsecond."""
 
     multiprocessors: int
@@ -62,6 +62,7 @@ class Merge:
     wave: float  # of as many CTAs as the GPU holds, more than if it holds few
 
     def slabs(self, head_dim: int) -> int:
+        """Into how many parts of columns a row is divided."""
         return -(-head_dim // self.columns)
 
     def ctas(self, head_dim: int, rows: int, planes: int) -> int:
@@ -73,7 +74,7 @@ class Merge:
         return self.warps * 32 * 8 // min(self.columns, head_dim)
 
 
-B200: Final = Gpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
+B200: Final = PricedGpu(multiprocessors=148, memory=7.26e6, cache=6e6, clock=1845, power_clock=1200)
 # By head_dim and the rows that a variant of fewer than the head_dim's own has; 0 for these.
 PACES: Final[Mapping[tuple[int, int], Pace]] = {
     (64, 0): Pace(1.8, 1.10, 1.10, 0.28, 2.5, masked=0.8, late=0.6),
@@ -118,7 +119,7 @@ def launch_shape(head_dim: int, asked: int) -> LaunchShape:
     return PAIRS.get(made) or PREFILL.get(made) or sm100_shape(head_dim, "smem", asked)
 
 
-def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
+def forward_us(gpu: PricedGpu, shape: Shape, asked: int, splits: int) -> float:
     """The forward kernel's time."""
     pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
     row_tiles = -(-shape.rows // tile.row_tile) * shape.planes
@@ -136,13 +137,13 @@ def forward_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
     return _clocked(gpu, time, row_tiles * key_tiles * tile.ctas * pace.tensor)
 
 
-def _clocked(gpu: Gpu, time: float, tensor: float) -> float:
+def _clocked(gpu: PricedGpu, time: float, tensor: float) -> float:
     """At the clock that the tensor pipes' work leaves: `tensor` of all of them, in time at the nominal one."""
     busy = tensor / (gpu.multiprocessors * time)
     return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
 
 
-def row_tiles_us(gpu: Gpu, shape: Shape, heads: int, asked: int, windowed: bool) -> float:
+def row_tiles_us(gpu: PricedGpu, shape: Shape, heads: int, asked: int, windowed: bool) -> float:
     """The time of a launch without splits, as a mask has it, by a CTA a multiprocessor. A window is taken for a causal
     one, whose row tiles see fewer keys the earlier they are; `heads` are those of a plane."""
     pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
@@ -161,7 +162,7 @@ def row_tiles_us(gpu: Gpu, shape: Shape, heads: int, asked: int, windowed: bool)
     return _clocked(gpu, time, sum(tiles) * shape.planes * pace.tensor)
 
 
-def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool, than: int) -> bool:
+def many_rows_pay(gpu: PricedGpu, shape: Shape, heads: int, windowed: bool, than: int) -> bool:
     """Whether the kernel for many rows takes less time than the six-warp kernel of `than` rows, without splits."""
     if (shape.head_dim, PREFILL_ROWS) not in PREFILL:
         return False
@@ -171,7 +172,7 @@ def many_rows_pay(gpu: Gpu, shape: Shape, heads: int, windowed: bool, than: int)
     return many < six_warps
 
 
-def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
+def merge_us(gpu: PricedGpu, shape: Shape, merge: Merge, splits: int) -> float:
     """A combine kernel's time: a thread's loads wait for each other, so that what L2 takes comes on top."""
     f16 = partial_f16(shape.head_dim, True)
     turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight[f16]))
@@ -181,12 +182,12 @@ def merge_us(gpu: Gpu, shape: Shape, merge: Merge, splits: int) -> float:
     return waves + splits * shape.planes * shape.rows * shape.head_dim * (2 if f16 else 4) / gpu.cache
 
 
-def merge_of(gpu: Gpu, shape: Shape, splits: int) -> Merge:
+def merge_of(gpu: PricedGpu, shape: Shape, splits: int) -> Merge:
     """The combine kernel that takes less time."""
     return min((BY_WARP, BY_CTA), key=lambda merge: merge_us(gpu, shape, merge, splits))
 
 
-def call_us(gpu: Gpu, shape: Shape, asked: int, splits: int) -> float:
+def call_us(gpu: PricedGpu, shape: Shape, asked: int, splits: int) -> float:
     """The call's time as in a replay of a graph."""
     merge = merge_us(gpu, shape, merge_of(gpu, shape, splits), splits) if splits > 1 else 0.0
     return LAUNCH + forward_us(gpu, shape, asked, splits) + merge
@@ -198,7 +199,7 @@ def rows_of(head_dim: int, pairs: bool = True) -> tuple[int, ...]:
     return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim), *of_pairs)
 
 
-def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
+def splits_to_try(gpu: PricedGpu, shape: Shape, asked: int) -> Iterator[int]:
     """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
     sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
     tile = launch_shape(shape.head_dim, asked)
@@ -211,7 +212,7 @@ def splits_to_try(gpu: Gpu, shape: Shape, asked: int) -> Iterator[int]:
             yield splits
 
 
-def best_of(gpu: Gpu, shape: Shape, pairs: bool = True) -> tuple[int, int]:
+def best_of(gpu: PricedGpu, shape: Shape, pairs: bool = True) -> tuple[int, int]:
     """Rows that are asked for, and splits."""
     found = [(asked, splits) for asked in rows_of(shape.head_dim, pairs) for splits in splits_to_try(gpu, shape, asked)]
     return min(found, key=lambda item: call_us(gpu, shape, *item))

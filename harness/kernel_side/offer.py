@@ -14,6 +14,7 @@ from fmha.harness.kernel_side.variants import VARIANTS
 
 
 def main() -> None:
+    """Prints what this commit's kernels are: the layout of parameters, and the variants."""
     print(json.dumps({"layout": encode(LAYOUT), "variants": encode(VARIANTS)}))
 
 

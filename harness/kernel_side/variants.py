@@ -86,6 +86,7 @@ def sm90_variant(
     paged: bool = False,
     by_length: bool = False,
 ) -> Variant:
+    """The Hopper kernel of these properties."""
     return Variant(
         name=f"sm90_hd{head_dim}"
         + (f"_rows{rows}" if rows else "")

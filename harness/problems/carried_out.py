@@ -41,15 +41,18 @@ class Answered:
 
 
 def inputs(kernel: Recorded, case: Case, random: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """The tensors of a problem for a case, drawn by the generator."""
     with drawn(int(random.integers(1 << 62)), "cpu"):
         return {name: as_array(item, name) for name, item in kernel.question(case).tensors.items()}
 
 
 def outputs(kernel: Recorded, case: Case) -> dict[str, Output]:
+    """Shapes and dtypes of what the problem's reference gives."""
     return {name: output_of(item, name) for name, item in shapes(kernel, case)[1].items()}
 
 
 def reference(kernel: Recorded, case: Case, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The reference's outputs in float64, of these inputs."""
     with drawn(0, "cpu"):
         question = kernel.question(case)
         exact = {name: as_tensor(inputs[name], like) for name, like in question.tensors.items()}
@@ -71,6 +74,7 @@ def shapes(kernel: Recorded, case: Case) -> tuple[Question, Mapping[str, torch.T
 
 @functools.cache
 def answered(kernel: Recorded, case: Case, arch: str) -> Answered:
+    """The launches of an answer's host code, recorded."""
     recorder = Recorder(kernel.root / kernel.source)
     extensions = Extensions(arch, kernel.root / kernel.source, kernel.root)
     triton = TritonLaunches(arch, recorder)

@@ -28,6 +28,7 @@ class AnswerError(ValueError):
 
 
 def address_of(number: int, offset: int = 0) -> int:
+    """An address that is none: the number of a buffer, and an offset."""
     return MARK | number << OFFSET_BITS | offset
 
 
@@ -60,6 +61,8 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
+    """Memory that the host code has allocated."""
+
     address: int
     nbytes: int
 
@@ -81,6 +84,7 @@ def filled(address: int, size: int, pattern: int, nbytes: int, stream: int = 0) 
 
 
 def copied(to: int, source: int, nbytes: int, stream: int = 0) -> Launched:
+    """A copy on the device, as the launch of a kernel."""
     parameters = (struct.pack("<Q", to), struct.pack("<Q", source), struct.pack("<q", nbytes))
     return _bytewise("fmha_copy", parameters, nbytes, stream)
 

@@ -101,10 +101,12 @@ class Compiled:
 
     @property
     def is_current(self) -> bool:
+        """Whether what it includes still is what it was compiled of."""
         return all(_digest(path) == digest for path, digest in self._headers.items())
 
     @property
     def functions(self) -> tuple[str, ...]:
+        """The names that the extension exports."""
         return tuple(self._library.fmha_functions().decode().split())
 
     def call(self, name: str, given: str, buffers: int) -> tuple[str, list[Launched | Allocated | Ordered]]:
@@ -171,6 +173,7 @@ class Extensions:
 
     @property
     def ptx(self) -> list[str]:
+        """The PTX of every extension that was compiled."""
         return [item.ptx for item in self._compiled]
 
     def load_inline(
@@ -182,6 +185,7 @@ class Extensions:
         extra_cuda_cflags: Sequence[str] | None = None,
         **rest: Any,
     ) -> Extension:
+        """torch.utils.cpp_extension.load_inline, recorded. ExtensionError for what cannot be compiled here."""
         cpp = [cpp_sources] if isinstance(cpp_sources, str) else list(cpp_sources)
         cuda = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources)
         named = [functions] if isinstance(functions, str) else list(functions or ())
@@ -193,6 +197,7 @@ class Extensions:
     def load(
         self, name: str = "", sources: Any = (), extra_cuda_cflags: Sequence[str] | None = None, **rest: Any
     ) -> Extension:
+        """torch.utils.cpp_extension.load, of files in the repository."""
         files = [sources] if isinstance(sources, str) else list(sources)
         paths = [path if path.is_absolute() else self._source.parent / path for path in map(Path, files)]
         if outside := [path for path in paths if not path.resolve().is_relative_to(self._root.resolve())]:

@@ -40,6 +40,7 @@ class FlashInferBench(Recorded):
 
     @property
     def fields(self) -> tuple[Field, ...]:  # type: ignore[override] # it is of this instance's file
+        """The axes of the definition that have no fixed value."""
         axes = self._defined["axes"]
         return tuple(Field(name.lower(), default=axis.get("value"), least=0) for name, axis in axes.items())
 

@@ -26,6 +26,7 @@ class KernelBench(Recorded):
 
     @property
     def fields(self) -> tuple[Field, ...]:  # type: ignore[override] # it is of this instance's file
+        """The sizes that the problem's file declares."""
         return fields(self._text)
 
     @functools.cached_property

@@ -53,6 +53,7 @@ class Recorded(Kernel):
     # The kernel's side
 
     def build(self, case: Case, arch: str) -> Build:
+        """Compiles what the answer's host code launches for a case."""
         from fmha.harness.problems import carried_out
 
         self.arch = arch

@@ -65,6 +65,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
 
     @property
     def next_buffer(self) -> int:
+        """The number that the next buffer gets."""
         return len(self.nbytes) + 1
 
     def buffer(self, tensor: torch.Tensor) -> int:
@@ -79,9 +80,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
         return number
 
     def known(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's memory; None for memory that was not seen before."""
         return self._numbers.get(tensor.untyped_storage()._cdata)
 
     def address(self, tensor: torch.Tensor) -> int:
+        """An address that stands for a tensor's. AnswerError for memory that nobody has declared."""
         number = self.known(tensor)
         if number is None:
             raise AnswerError(self._placed("a launch is given a tensor that is no argument, no parameter of its model"))

@@ -25,6 +25,7 @@ class Events:
     _waited: int = 0  # what the host has waited for
 
     def add(self, launched: Launched) -> None:
+        """A launch, behind what its stream has to wait for."""
         number = len(self.launches)
         before = self._before(launched.stream)
         self._streams[launched.stream] = before | 1 << number
@@ -32,6 +33,7 @@ class Events:
         self.beside.append(tuple(number - at for at in range(number) if not before >> at & 1))
 
     def order(self, what: Ordered) -> None:
+        """What the host code does to have one thing behind another. ValueError for what orders nothing."""
         if what.kind == "wait":
             self._waited = (1 << len(self.launches)) - 1
         elif what.kind == "wait_stream":
@@ -53,6 +55,7 @@ class Events:
         return done != (1 << len(self.launches)) - 1
 
     def clear(self) -> None:
+        """Forgets all launches, streams and events."""
         self.launches.clear()
         self.beside.clear()
         self._streams.clear()

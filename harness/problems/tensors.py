@@ -24,6 +24,7 @@ _ML_DTYPES: Final = {torch.bfloat16: "bfloat16", torch.float8_e4m3fn: "float8_e4
 
 
 def output_of(tensor: torch.Tensor, what: str) -> Output:
+    """Shape and dtype of a tensor, for an output."""
     return Output(tuple(tensor.shape), dtype_of(tensor, what))
 
 

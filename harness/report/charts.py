@@ -12,12 +12,16 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 24, 12, 42
 
 @dataclass(frozen=True, slots=True)
 class Tick:
+    """A mark of an axis."""
+
     at: float
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
+    """A point of a chart; `bad` ones are red."""
+
     x: float
     y: float
     text: str
@@ -66,6 +70,7 @@ class LogScale:
         return round(self._start + share * (self._end - self._start), 2)
 
     def ticks(self) -> tuple[Tick, ...]:
+        """Powers of ten, six at most."""
         decades = range(self.low, self.high + 1, max(1, (self.high - self.low) // 6))
         return tuple(Tick(self.at(10.0**decade), f"1e{decade}") for decade in decades)
 

@@ -55,6 +55,7 @@ class Change:
 
     @property
     def bad(self) -> bool:
+        """Whether it is for the worse."""
         return self.look in _BAD
 
     @property

@@ -11,9 +11,10 @@ from operator import attrgetter
 
 from fmha.emulator.rules import RULES
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import ConfigurationRecord, Finding
+from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.evidence.limits import Limit
 from fmha.harness.evidence.story import name_of
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.report.delta import Change, Look
 
@@ -35,6 +36,8 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
+    """A figure in a table, what became of it, and its limit."""
+
     name: str
     change: Change
     limit: str
@@ -121,7 +124,7 @@ def _hazards(item: ConfigurationRecord) -> Iterator[Hazard]:
         )
 
 
-def _places(finding: Finding) -> Iterator[str]:
+def _places(finding: FindingRecord) -> Iterator[str]:
     """This access, then the other one, as far as the machine knows them."""
     where = finding.where
     for prefix, word in (("", "this access"), ("other_", "the other")):

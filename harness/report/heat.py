@@ -86,6 +86,7 @@ def features(item: ConfigurationRecord) -> str:
 
 
 def shown(value: float) -> str:
+    """Two digits, in few characters."""
     return f"{value:.1e}".replace("e-0", "e-") if math.isfinite(value) else str(value)
 
 

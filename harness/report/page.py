@@ -10,13 +10,14 @@ from typing import Any
 import jinja2
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import ConfigurationRecord, Finding
+from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.evidence import story
 from fmha.harness.evidence.views import error_of
 from fmha.harness.judge.comparison import speed
 from fmha.harness.judge.comparison.comparison import Comparison, Regression, sizes_of
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.comparison.noise import values_of
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status
 from fmha.harness.report import charts, delta, details, heat
@@ -50,7 +51,7 @@ class Evidence:
 class Hazard:
     """One rule at one place, with the configurations it was found in and the lines around the place."""
 
-    finding: Finding
+    finding: FindingRecord
     place: str
     configurations: tuple[str, ...]
     lines: tuple[tuple[int, str, bool], ...]
@@ -234,7 +235,7 @@ def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
 
 def _hazards(record: RunRecord) -> list[Hazard]:
     """One a rule and place, errors first."""
-    found: dict[Cause, tuple[Finding, list[str]]] = {}
+    found: dict[Cause, tuple[FindingRecord, list[str]]] = {}
     for item in record.configurations:
         for finding in item.findings:
             found.setdefault(cause_of(finding), (finding, []))[1].append(item.id)

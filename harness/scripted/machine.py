@@ -87,6 +87,8 @@ Argument = Pointer | Map | Scratch | bytes | int | float
 
 @dataclass(frozen=True, slots=True)
 class GridShape:
+    """How many threads a launch has, and what they share."""
+
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
@@ -96,6 +98,8 @@ class GridShape:
 
 @dataclass(frozen=True, slots=True)
 class ScriptLaunch:
+    """A launch that a script made."""
+
     kernel: str
     line: str  # of the Python code: "file:line"
     grid: tuple[int, int, int]
@@ -131,6 +135,7 @@ class Recording:
             self._before[memory.address] = memory, _bytes_at(memory).copy()
 
     def undo(self) -> None:
+        """Memory as it was before the first step."""
         for memory, before in self._before.values():
             if not np.array_equal(before, _bytes_at(memory)):
                 _bytes_at(memory)[:] = before
@@ -151,6 +156,7 @@ class ScriptMachine:
 
     @property
     def hazards(self) -> list[ScriptFinding]:
+        """Findings that are errors."""
         return [told for told in self.findings if told.finding.severity == "error"]
 
     @property

@@ -50,16 +50,20 @@ class Needs:
 
     @property
     def warps(self) -> int:
+        """Warps of a CTA."""
         return -(-self.threads // 32)
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
+    """How many CTAs fit a multiprocessor, and what bounds them."""
+
     ctas: int
     bounds: tuple[tuple[str, int], ...]  # by resource: how many CTAs it would allow
 
     @property
     def limiting(self) -> tuple[str, ...]:
+        """What there is too little of for one more CTA."""
         return tuple(name for name, ctas in self.bounds if ctas == self.ctas)
 
 
@@ -96,6 +100,8 @@ def most(needs: Needs, limits: SmLimits, ctas: int) -> Iterator[tuple[str, int, 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
+    """What a kernel takes of a multiprocessor."""
+
     name: str
     launch: str  # which of several it is of; empty of the only one
     target: str  # of the PTX
@@ -106,6 +112,7 @@ class Budget:
 
 
 def budget_of(subject: Subject) -> Budget:
+    """The budget of the launch that is meant. UserError for several, none of them named."""
     used = Usage()
     which = subject.look(used)
     log = used.logs[0]

@@ -34,6 +34,7 @@ class CallTime:
     sass: Mapping[str, Sass] = field(default_factory=dict)  # by entry, where warps execute in its order
 
     def launches(self, times: Mapping[str, float] | None = None) -> tuple[Modelled, ...]:
+        """The modelled launches, with other constants if they are given."""
         return tuple(timing.modelled(times) for _, timing in self.timings)
 
     def seconds(self, times: Mapping[str, float] | None = None) -> float:

@@ -49,6 +49,8 @@ def lines_of(found: Covered) -> Iterator[str]:
 
 
 def fields_of(found: Covered) -> dict[str, object]:
+    """As JSON."""
+
     def plain(by_name: Mapping[str, Lines]) -> dict[str, dict[str, object]]:
         return {
             name: {"lines": len(item.all), "executed": len(item.executed), "missing": item.missing}

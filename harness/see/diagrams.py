@@ -27,6 +27,8 @@ CONFLICT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
+    """A drawing as text, and as SVG where there is one."""
+
     lines: tuple[str, ...]
     svg: str | None = None
 

@@ -36,6 +36,7 @@ class Side:
 
 
 def parse_side(text: str) -> Side:
+    """NAME, NAME@COMMIT, NAME+SCHEDULE or both. UserError for no name."""
     rest, plus, schedule = text.rpartition("+")
     if not plus or not _SCHEDULE.fullmatch(schedule):  # a program's arguments may have a `+`
         rest, schedule = text, ""
@@ -60,6 +61,8 @@ def tree_of(root: Path, commit: str, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
+    """What two launches differ in, first."""
+
     lines: tuple[str, ...]
     first: Difference | None  # None: no value differs
 

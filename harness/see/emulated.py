@@ -35,18 +35,22 @@ class Emulated:
 
     @property
     def passed(self) -> bool:
+        """Whether no launch has an error that nobody accepted."""
         return all(made.report is None or made.report.ok for made in self.launches)
 
     @property
     def executed(self) -> float:
+        """Warp instructions of all launches."""
         return sum(made.report.stats["warp_instructions"] for made in self.launches if made.report)
 
     def fields(self) -> dict[str, Any]:
+        """As JSON."""
         found = [{"launch": number, "finding": dataclasses.asdict(finding)} for number, finding in self.findings]
         launches = [{"kernel": made.entry, "stats": made.report.stats if made.report else {}} for made in self.launches]
         return {"passed": self.passed, "launches": launches, "findings": found}
 
     def lines(self) -> Iterator[str]:
+        """What is told of the findings, with what to do."""
         for number, finding in self.findings[:MOST_TOLD]:
             yield f"launch {number}, {self.launches[number - 1].entry}"
             yield str(finding)

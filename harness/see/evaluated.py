@@ -192,6 +192,7 @@ class Compared:
 
     @property
     def off(self) -> float:
+        """How far the model is off, as a share of what was measured."""
         return self.modelled / self.measured - 1
 
 

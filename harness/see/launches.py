@@ -42,6 +42,7 @@ class Listed:
     target: str
 
     def fields(self) -> dict[str, Any]:
+        """As JSON."""
         a = self.asked
         return {
             "number": self.number,

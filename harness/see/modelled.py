@@ -75,6 +75,7 @@ class ModelledRow:
 
     @property
     def floor_us(self) -> float:
+        """The time below which no kernel comes, microseconds."""
         return max(self.memory_floor_us, self.product_floor_us)
 
     @property

@@ -18,6 +18,7 @@ class Probe:
 
     @property
     def median(self) -> float:
+        """Of the repeats."""
         return statistics.median(self.repeats)
 
 

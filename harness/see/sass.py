@@ -37,6 +37,7 @@ class Sass:
 
     @property
     def by_line(self) -> Mapping[int, tuple[str, ...]]:
+        """Instructions by the PTX line that they come from."""
         found: dict[int, list[str]] = {}
         for line, text in self.instructions:
             found.setdefault(line, []).append(text)

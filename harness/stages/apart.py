@@ -109,11 +109,6 @@ def alike(root: Path, commit: str) -> str | None:
     return base if same.returncode == 0 else None
 
 
-def rest_differs(judge: Judge) -> bool:
-    """Whether the checkout has anything otherwise than the judge's commit that Python could find, by git's word."""
-    return bool(_otherwise(judge.root, judge.commit, _REST))
-
-
 def _otherwise(root: Path, commit: str, paths: Sequence[str]) -> list[str]:
     """The files below `paths` that the checkout has otherwise than the commit, untracked ones too."""
     untracked = begun(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
@@ -176,9 +171,10 @@ def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]
     return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
 
 
-def kernel_side_differs(judge: Judge) -> bool:
-    """Whether the checkout launches otherwise: else the judge's own code, which is the same, does it in one process."""
-    if judge.changed or judge.beside:
+def launches_otherwise(judge: Judge) -> bool:
+    """Whether the checkout has another kernel's side than the judge, or by git's word anything otherwise that Python
+    could find there. Else the judge's own code, which is the same, launches in one process."""
+    if judge.changed or judge.beside or _otherwise(judge.root, judge.commit, _REST):
         return True
     own = sources(judge.root) if (judge.root / "harness").is_dir() else {}
     differing = [name for name in _differing(own, sources(judge.tree)) if name.startswith(f"{KERNEL_SIDE}/")]

@@ -54,16 +54,24 @@ class Outcome:
 
     @property
     def id(self) -> str:
+        """The configuration's name."""
         return self.step.configuration.id
 
 
 class Observer(Protocol):
     """Told of progress as it happens."""
 
-    def stage(self, name: str, detail: str) -> None: ...
-    def note(self, text: str) -> None: ...
+    def stage(self, name: str, detail: str) -> None:
+        """A stage has begun."""
+
+    def note(self, text: str) -> None:
+        """Something to tell, within a stage."""
+
     def tell(self, text: str) -> None:
         """What leaves this machine: said even to who wants no progress."""
 
-    def started(self, configuration: str) -> None: ...
-    def finished(self, outcome: Outcome, done: int, total: int) -> None: ...
+    def started(self, configuration: str) -> None:
+        """A configuration has begun."""
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> None:
+        """A configuration has ended; `done` of `total` have."""

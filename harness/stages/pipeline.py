@@ -120,6 +120,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """How long it takes in here goes to the stage's duration."""
         start = time.monotonic()
         try:
             yield
@@ -134,9 +135,9 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     settings = load(request.judge.tree if request.judge is not None else git.root).complete()
     host = opener(request.host, settings, git.root)
     if request.judge is not None:
-        from fmha.harness.stages.apart import kernel_side_differs, rest_differs
+        from fmha.harness.stages.apart import launches_otherwise
 
-        if kernel_side_differs(request.judge) or rest_differs(request.judge):
+        if launches_otherwise(request.judge):
             host.judge_apart(request.judge.commit, git.root)
     return prepare_for(request, git, settings, host)
 
@@ -382,6 +383,7 @@ def _count(things: Sequence[object], noun: str) -> str:
 
 
 def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
+    """What a record says of where and how a run was made."""
     from fmha.harness.stages.archive import Circumstances
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))

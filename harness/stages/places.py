@@ -13,6 +13,8 @@ from fmha.harness.stages.preflight import git_root
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
+    """A checkout with its matrix.yaml."""
+
     root: Path
     matrix: Matrix
 
@@ -23,6 +25,7 @@ class Checkout:
         return RunPlace(self.root, self.matrix, host)
 
     def named(self, name: str) -> RunPlace:
+        """The host of that name. UserError for none."""
         return self.on(settings_for(name, self.matrix))
 
     def places(self) -> list[RunPlace]:
@@ -32,6 +35,8 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
+    """A host with a supervisor, seen from a checkout."""
+
     root: Path
     matrix: Matrix
     host: HostSettings

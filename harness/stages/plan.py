@@ -51,10 +51,12 @@ class Plan:
 
     @property
     def guard(self) -> tuple[Step, ...]:
+        """The steps that are run first."""
         return tuple(step for step in self.steps if step.guard)
 
     @property
     def rest(self) -> tuple[Step, ...]:
+        """The others."""
         return tuple(step for step in self.steps if not step.guard)
 
 

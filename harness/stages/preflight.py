@@ -30,6 +30,7 @@ class GitFacts:
 
     @property
     def home(self) -> Path:
+        """Where matrix.yaml and results are: git's root, or the folder without git."""
         return self.folder or self.root
 
 

@@ -20,7 +20,8 @@ from fmha.harness.text import cut, fitting, one_line
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding
+    from fmha.harness.archive.record import ConfigurationRecord, Covered
+    from fmha.harness.judge.findings import FindingRecord
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 TIME = "us"  # of a launch on a GPU, where the run has such times
@@ -222,7 +223,7 @@ def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
 def _why(item: ConfigurationRecord) -> Iterator[str]:
     for reason in item.reasons:
         yield from _short(reason)
-    causes: dict[Cause, list[Finding]] = {}
+    causes: dict[Cause, list[FindingRecord]] = {}
     for finding in sorted(item.findings, key=lambda finding: finding.severity):
         causes.setdefault(cause_of(finding), []).append(finding)
     for found in list(causes.values())[:MOST_CAUSES]:
@@ -235,7 +236,7 @@ def _why(item: ConfigurationRecord) -> Iterator[str]:
         yield f"{len(causes) - MOST_CAUSES} more causes in the record"
 
 
-def cause_of(finding: Finding) -> Cause:
+def cause_of(finding: FindingRecord) -> Cause:
     """Findings of one rule at one line of the kernel have one cause; without a line, at one instruction."""
     return finding.severity, finding.rule, str(finding.where.get("source", finding.where.get("ptx_line", "")))
 
@@ -249,7 +250,7 @@ def _what_is_wrong(item: ConfigurationRecord) -> tuple[object, ...]:
     return item.status, said, frozenset(map(cause_of, item.findings))
 
 
-def _described(finding: Finding) -> str:
+def _described(finding: FindingRecord) -> str:
     where = ", ".join(f"{key} {value}" for key, value in finding.where.items() if isinstance(value, str | int))
     return f"{finding.severity} {finding.rule}: {finding.message}" + (f" ({where})" if where else "")
 

@@ -43,6 +43,7 @@ class Part:
     broken: Exception | None = None
 
     def run(self, observer: Observer) -> None:
+        """Runs this host's part; its error is kept for whoever joins."""
         try:
             pipeline.carry_out(self.prepared, self.progress, observer)
             self.prepared.host.finish()
@@ -296,21 +297,26 @@ class Shared:
         self._done = 0
 
     def of(self, host: str) -> Observer:
+        """What one host's part is to tell."""
         return _Told(self, host)
 
     def tell(self, text: str) -> None:
+        """To the run's observer, one host at a time."""
         with self._lock:
             self._observer.tell(text)
 
     def note(self, text: str) -> None:
+        """To the run's observer, one host at a time."""
         with self._lock:
             self._observer.note(text)
 
     def started(self, configuration: str) -> None:
+        """To the run's observer, one host at a time."""
         with self._lock:
             self._observer.started(configuration)
 
     def finished(self, outcome: Outcome) -> None:
+        """To the run's observer, counted over all hosts."""
         with self._lock:
             self._done += 1
             # The guard and what was lost run more than once.

@@ -53,6 +53,7 @@ class KeptBytecode:
 
     @property
     def whole(self) -> bool:
+        """Whether every file's bytecode is there."""
         return all(blob in self.data for blob, _ in self.sources)
 
     def modules(self) -> Iterator[tuple[str, str, bool, bytes]]:

@@ -24,6 +24,8 @@ class GoneError(Exception):
 
 
 class Conversation:
+    """The line to the client: requests in, answers out, over standard input and output."""
+
     def __init__(self) -> None:
         stdin = sys.stdin.buffer
         assert isinstance(stdin, io.BufferedReader)
@@ -56,6 +58,7 @@ class Conversation:
         return self._exactly(length)
 
     def send(self, message: dict[str, Any]) -> None:
+        """Sends one message, a line of JSON. A client that has gone is no error."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             with self._sending:

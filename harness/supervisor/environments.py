@@ -52,6 +52,7 @@ class Environment:
 
     @property
     def home(self) -> Path:
+        """The environment's folder."""
         return self.python.parents[1]
 
     def condemned(self) -> bool:

@@ -424,4 +424,5 @@ def _smi(rules: Rules, *words: str) -> str:
 
 
 def as_dict(gpu: ListedGpu) -> dict[str, str]:
+    """As JSON."""
     return asdict(gpu)

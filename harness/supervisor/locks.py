@@ -61,6 +61,7 @@ class Claim:
 
     @property
     def account(self) -> str:
+        """The name of the account that holds it, or its number where it has none."""
         try:
             return pwd.getpwuid(self.uid).pw_name
         except (KeyError, OverflowError):
@@ -248,6 +249,7 @@ def outside(lock: str) -> str:
 
 
 def safe(gpu: str) -> str:
+    """As a part of a file's name."""
     return _UNSAFE.sub("_", gpu)[:_LONGEST]
 
 

@@ -55,6 +55,7 @@ class Repository:
         self.path = folder / "repository.git"
 
     def ensure(self) -> None:
+        """Makes the repository where there is none yet, and removes files that an aborted git left."""
         if not (self.path / "HEAD").is_file():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._git("init", "-q", "--bare", "--", str(self.path), at=self.path.parent)
@@ -191,6 +192,7 @@ class Repository:
         self._git("gc", "--quiet", "--prune=2.hours.ago", seconds=FETCH_SECONDS)
 
     def forget(self, sha: str) -> None:
+        """Deletes the references by which a commit was sent or fetched."""
         self._succeeds("update-ref", "-d", f"{_SENT}/{_name(sha)}")
         self._succeeds("update-ref", "-d", f"refs/fmha/fetched/{_name(sha)}")
 

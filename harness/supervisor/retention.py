@@ -32,6 +32,7 @@ class Policy:
 
     @staticmethod
     def of(job: dict[str, Any]) -> Policy:
+        """What a job says of keeping runs."""
         keep = job["keep"]
         return Policy(float(keep["days"]), int(keep["runs"]), frozenset(keep["spare"]), str(job["by"]))
 

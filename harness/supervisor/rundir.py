@@ -64,9 +64,11 @@ class RunDirectory:
         write_json(self.path / "job.json", job)
 
     def exists(self) -> bool:
+        """Whether a run has begun in this folder."""
         return (self.path / "job.json").is_file()
 
     def job(self) -> dict[str, Any]:
+        """The run's job, as it was written."""
         job: dict[str, Any] = read_json(self.path / "job.json")
         return job
 
@@ -107,6 +109,7 @@ class RunDirectory:
             self._fetched.touch()
 
     def fetched(self) -> bool:
+        """Whether the client has read all of the run."""
         return self._fetched.exists()
 
     def hold(self) -> int:
@@ -187,4 +190,5 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """The contents of a file of JSON."""
     return json.loads(path.read_text(encoding="utf-8"))

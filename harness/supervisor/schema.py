@@ -44,6 +44,8 @@ def text(most: int, pattern: str = "", what: str = "") -> Kind:
 
 
 def integer(least: int, most: int) -> Kind:
+    """Whole numbers of this range; a bool is none."""
+
     def check(value: Any, name: str) -> str | None:
         good = type(value) is int and least <= value <= most
         return None if good else f"{name} is no whole number from {least} to {most}: {_shown(value)}"
@@ -52,6 +54,8 @@ def integer(least: int, most: int) -> Kind:
 
 
 def number(least: float, most: float) -> Kind:
+    """Finite numbers of this range; a bool is none."""
+
     def check(value: Any, name: str) -> str | None:
         good = type(value) in (int, float) and math.isfinite(value) and least <= value <= most
         return None if good else f"{name} is no number from {least:g} to {most:g}: {_shown(value)}"
@@ -60,10 +64,13 @@ def number(least: float, most: float) -> Kind:
 
 
 def flag(value: Any, name: str) -> str | None:
+    """None for true and false, else what is wrong."""
     return None if isinstance(value, bool) else f"{name} is neither true nor false: {_shown(value)}"
 
 
 def one_of(*words: str) -> Kind:
+    """These words."""
+
     def check(value: Any, name: str) -> str | None:
         good = isinstance(value, str) and value in words
         return None if good else f"{name} is none of {', '.join(words)}: {_shown(value)}"

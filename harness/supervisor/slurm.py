@@ -184,6 +184,7 @@ def end(run: str, more: Mapping[str, str] | None = None, seconds: float = END_SE
 
 
 def name_of(run: str) -> str:
+    """The name of the run's Slurm job."""
     return f"fmha-{run}"
 
 

@@ -190,6 +190,7 @@ def differences(entries: Entries, tree: Path, ignored: Callable[[list[bytes]], s
 
 
 def named(paths: list[bytes]) -> str:
+    """Paths in words, the first of them by name."""
     shown = ", ".join(repr(os.fsdecode(path)) for path in paths[:MOST_NAMED])
     return shown + (f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else "")
 

@@ -17,6 +17,8 @@ SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
+    """An accepted baseline: of which commit, by whom, when and why."""
+
     name: str
     sha: str
     accepted: str

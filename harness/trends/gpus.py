@@ -37,6 +37,7 @@ class ComparedGpu:
 
     @property
     def odd(self) -> bool:
+        """Whether so many failures, or any other bits, are more than chance."""
         return self.chance < MOST_CHANCE or self.other_bits > 0
 
 

@@ -41,6 +41,7 @@ class Times:
 
     @property
     def line(self) -> str:
+        """The line of the site that these times are on."""
         return f"modelled {self.gpu}, model {self.model}"
 
 
@@ -77,6 +78,7 @@ def kept(results: Path) -> tuple[list[Times], dict[str, str]]:
 
 
 def now() -> str:
+    """The time, UTC, in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0).isoformat()
 
 

@@ -58,6 +58,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trends:
+    """What the archive says over commits: series of figures and where they step."""
+
     commits: Sequence[ListedCommit]
     runs: Sequence[Facts]
     lines: tuple[str, ...]
@@ -67,6 +69,7 @@ class Trends:
 
 
 def line_of(run: Facts) -> str:
+    """The line of a run: its host with its GPU, and the schedule unless that is the usual one."""
     words = run.host if not run.gpu else f"{run.host}, {run.gpu} {run.uuid[-6:]}"
     return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
 

@@ -46,6 +46,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Content:
+    """All that a site is made of."""
+
     trends: Trends
     baselines: Sequence[Baseline]
     gpus: Sequence[ComparedGpu]

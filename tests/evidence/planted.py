@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import ConfigurationRecord, FailedCheck, Finding, Parameters
+from fmha.harness.archive.record import ConfigurationRecord, FailedCheck, Parameters
 from fmha.harness.contract.protocol import Configuration
+from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.status import Status
 from tests.evidence.records import record
 
@@ -98,7 +99,9 @@ def counted(counter: str, factor: float) -> Change:
 
 def raced(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any]:
     where = {"source": f"{SOURCE}:75", "ptx_line": 1207, "ptx": "tcgen05.ld", "other_source": f"{SOURCE}:61"}
-    finding = Finding(rule="tmem-race", severity="error", message="two agents access the same columns", where=where)
+    finding = FindingRecord(
+        rule="tmem-race", severity="error", message="two agents access the same columns", where=where
+    )
     return {"status": Status.HAZARD, "reasons": ["hazards 1 > 0"], "findings": [finding]}
 
 

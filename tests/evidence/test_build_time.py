@@ -12,7 +12,7 @@ import pytest
 
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import Machine
+from fmha.harness.contract.machine import Machine
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.bisect import _unmeasured
 from fmha.harness.evidence.story import sentence, tell

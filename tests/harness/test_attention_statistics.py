@@ -280,9 +280,11 @@ def test_a_kept_plan_is_for_its_statistics(monkeypatch: pytest.MonkeyPatch) -> N
         def run(self, *given: Any) -> str:
             return self.statistics
 
+    from fmha.harness.attention.given import given
+
     made: list[str] = []
     monkeypatch.setattr(f"{MODULE}.plans._plans", {})
-    monkeypatch.setattr(f"{MODULE}.plans.new_plan", lambda tensors, options, sparse: Planned(options.statistics))
+    monkeypatch.setattr(f"{MODULE}.plans.new_plan", lambda *of: Planned(given(*of).statistics))
     call = arguments()
     call["q"] = call["q"].as_subclass(OnGpu)
     for _ in range(2):

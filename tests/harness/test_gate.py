@@ -6,12 +6,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fmha.harness.contract.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Variant
-from fmha.harness.contract.protocol import Resources as UsedResources
+from fmha.harness.contract.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Resources, Variant
 from fmha.harness.errors import ExitCode
 from fmha.harness.judge.gate import judge
 from fmha.harness.judge.gate import limits as gates
-from fmha.harness.judge.limits import Biases, Resources, Thresholds
+from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status, exit_code
 from tests.figures import limits, measurement
@@ -100,10 +99,10 @@ def test_statuses_add_up_to_an_exit_code(statuses: list[Status], code: ExitCode)
     assert exit_code(reversed(statuses)) is code
 
 
-USED = UsedResources(registers=168, spill_stores=0, spill_loads=0, stack=8, shared_static=24)
+USED = Resources(registers=168, spill_stores=0, spill_loads=0, stack=8, shared_static=24)
 VARIANT = Variant("v", "sm_100a", "a.cu", "e", 64, "tmem", LaunchShape(128, 128, 2, 192, 1000), combine="c")
 BUILT = BuildResult(VARIANT, "", "", USED, "", "nvcc", (), 0.0, False, combine_resources=USED)
-MOST = Resources(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
+MOST = ResourceLimits(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import yaml
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.contract.machine import Gpu
 from fmha.harness.contract.protocol import Configuration, Event
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import HostFacts, Machine, Order
-from fmha.harness.hosts.base import Gpu
 from fmha.harness.stages import several
 from fmha.harness.stages.pipeline import Request
 from tests.harness.support import GOOD, Recorder, ScriptedHost, event, git

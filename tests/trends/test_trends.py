@@ -13,7 +13,8 @@ import pytest
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.files import _checksum
-from fmha.harness.archive.record import Acceptance, Gpu, Timing
+from fmha.harness.archive.record import Acceptance, Timing
+from fmha.harness.contract.machine import Gpu
 from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines

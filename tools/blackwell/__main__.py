@@ -55,6 +55,7 @@ def modelled(row: Row, given: argparse.Namespace, folder: Path) -> Modelled:
 
 
 def told(given: argparse.Namespace) -> Iterator[Told]:
+    """Each row that its sources are there for, as the model has it."""
     left_out = {name for name in ("gluon", "kittens", "learn_cuda", "flash4") if getattr(given, name) is None}
     for row in rows():
         if row.source.name.replace("-", "_") in left_out or given.half not in (None, row.half):
@@ -68,6 +69,7 @@ def told(given: argparse.Namespace) -> Iterator[Told]:
 
 
 def main() -> int:
+    """Holds the model to published rows of Blackwell, as the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.blackwell", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

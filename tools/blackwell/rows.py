@@ -17,6 +17,8 @@ HALVES: Final = ("fit", "predict")
 
 @dataclass(frozen=True, slots=True)
 class Source:
+    """Who published a row, of which machine."""
+
     name: str
     where: str
     machine: str  # the timing model's name for it
@@ -28,6 +30,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A published rate."""
+
     source: Source
     half: str
     name: str
@@ -36,6 +40,7 @@ class Row:
 
     @property
     def flop(self) -> float:
+        """Floating-point operations of one run."""
         if "size" in self.how:
             return 2.0 * math.prod(int(n) for n in self.how["size"])
         batch, tokens = int(self.how["batch"]), int(self.how["tokens"])
@@ -53,6 +58,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Told:
+    """A row beside its modelled rate."""
+
     row: Row
     rate: float
     bound: str
@@ -60,11 +67,13 @@ class Told:
 
     @property
     def error(self) -> float:
+        """How far the model is off; 0 within what was published."""
         return self.row.off(self.rate)
 
 
 @functools.cache
 def rows() -> tuple[Row, ...]:
+    """The rows of rows.yaml."""
     document = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text(encoding="utf-8"))
     sources = {name: Source(name, **said) for name, said in document["sources"].items()}
     return tuple(_row(sources, dict(said)) for said in document["rows"])

@@ -44,12 +44,14 @@ class CutlassKernel:
 
     @property
     def name(self) -> str:
+        """The name of its program."""
         return "-".join(
             (self.element, "x".join(map(str, self.tile)), f"c{self.cluster}", self.schedule or "one")
         ).lower()
 
     @property
     def macros(self) -> tuple[str, ...]:
+        """The macros that it is compiled with."""
         fast = "FP8FastAccum" if self.element == "e4m3" else ""
         values = {
             **dict(zip(("M", "N", "K"), map(str, self.tile), strict=True)),
@@ -108,6 +110,7 @@ def build(folder: Path, source: Path) -> None:
 
 
 def measured(folder: Path, sizes: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
+    """Times on this machine's GPU, microseconds."""
     for kernel in KERNELS:
         for size in sizes:
             words = (str(folder / kernel.name), *map(str, size), "--time")
@@ -116,6 +119,7 @@ def measured(folder: Path, sizes: Sequence[tuple[int, int, int]]) -> Iterator[di
 
 
 def modelled_us(folder: Path, gpu: str, kernel: str, size: Sequence[int]) -> float:
+    """Microseconds that the model gives the same program."""
     options = programs.Options("sm_90a", timing="sampled", timed_as=gpu)
     (launch,) = programs.run_program((str(folder / kernel), *map(str, size)), options).seen.launches
     assert launch.modelled is not None
@@ -167,6 +171,7 @@ def show(coming: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
+    """Builds, times or models CUTLASS's kernels, as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__, prog="python -m tools.cutlass", formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -319,6 +319,7 @@ def _spent() -> float:
 
 
 def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[Case]:
+    """Each mutant on each of its architectures that is asked for."""
     return [Case(mutant, arch) for mutant in mutants for arch in mutant.arches if arch in arches]
 
 

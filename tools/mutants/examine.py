@@ -49,11 +49,13 @@ class Kill:
     under: str = ""
 
     def as_json(self) -> dict[str, Any]:
+        """As JSON."""
         drawn = {"under": self.under} if self.under else {}
         return {"kind": self.kind, "by": list(self.by), "configuration": self.configuration, **drawn}
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Kill:
+        """From what `as_json` gave."""
         return Kill(data["kind"], tuple(data["by"]), data["configuration"], data.get("under", ""))
 
 
@@ -68,6 +70,7 @@ class Suite:
 
     @property
     def digest(self) -> str:
+        """What an outcome depends on of the suite: its configurations, and what is drawn."""
         facts = [*(c.id for c in self.configurations)]
         facts += [] if self.drawn is None else [f"drawn {self.drawn} {dict(MET)}"]
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

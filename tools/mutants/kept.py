@@ -23,6 +23,7 @@ class Case:
 
     @property
     def title(self) -> str:
+        """The mutant and its architecture, in words."""
         return f"{self.mutant.name} on {self.arch}"
 
 
@@ -38,6 +39,7 @@ class Outcome:
     seconds: float = field(default=0.0, compare=False)
 
     def as_json(self) -> dict[str, Any]:
+        """As JSON."""
         suites = {name: kill.as_json() if kill else None for name, kill in self.suites.items()}
         whole = {"killers": self.killers} if self.killers else {}
         seconds = round(self.seconds, 1)
@@ -45,6 +47,7 @@ class Outcome:
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Outcome:
+        """From what `as_json` gave."""
         suites = {name: Kill.read(kill) if kill else None for name, kill in data["suites"].items()}
         killers, seconds = data.get("killers", {}), data.get("seconds", 0.0)
         return Outcome(data["status"], suites, data["silent"], killers, seconds)
@@ -66,9 +69,11 @@ class Kept:
                     continue  # the line of a run that was cut off
 
     def get(self, key: str) -> Outcome | None:
+        """The outcome of that key; None for one that is not known."""
         return self._known.get(key)
 
     def add(self, key: str, case: Case, outcome: Outcome) -> None:
+        """Keeps an outcome at once, so that a campaign that is ended goes on from there."""
         self._known[key] = outcome
         line = {"key": key, "name": case.mutant.name, "arch": case.arch, **outcome.as_json()}
         self._path.parent.mkdir(parents=True, exist_ok=True)

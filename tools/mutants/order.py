@@ -29,11 +29,13 @@ class Facts:
     lines: Mapping[str, Lines] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
+        """As JSON."""
         lines = {name: {file: spell(numbers) for file, numbers in of.items()} for name, of in self.lines.items()}
         return {"costs": dict(self.costs), "lines": lines}
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Facts:
+        """From what `as_json` gave."""
         lines = {name: {file: read(text) for file, text in of.items()} for name, of in data["lines"].items()}
         return Facts(data["costs"], lines)
 

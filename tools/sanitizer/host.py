@@ -111,6 +111,7 @@ def catalogue(tool: str, kernel: str, chosen: list[CatalogueEntry], folder: Path
 
 
 def program(name: str, command: Sequence[str | Path], tool: str, quiet: float = _QUIET) -> Said:
+    """What a tool says of a program; "hang" where it is silent for `quiet` seconds before its end."""
     found: list[str] = []
     ended = False
     for line in lines_of(["compute-sanitizer", *options_of(tool), *command], quiet):
@@ -122,6 +123,7 @@ def program(name: str, command: Sequence[str | Path], tool: str, quiet: float = 
 
 @cache
 def provenance() -> dict[str, str]:
+    """The GPU, its driver and the sanitizer's version."""
     version = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=True).stdout
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "-i", "0"]
     name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip().split(", ")
@@ -141,6 +143,7 @@ def options_of(tool: str) -> tuple[str, ...]:
 
 
 def built(source: Path, folder: Path, *flags: str) -> Path:
+    """A source compiled for Hopper. RuntimeError where nvcc refuses it."""
     made = folder / ("-".join([source.parent.name, source.stem, *flags]))
     command = ["nvcc", "-std=c++17", "-lineinfo", "-arch=sm_90a", f"-I{source.parent}", f"-I{source.parent.parent}"]
     done = subprocess.run([*command, *flags, "-o", made, source], capture_output=True, text=True, check=False)
@@ -173,6 +176,7 @@ def programs(folder: Path | None, made: Path, *flags: str) -> Iterator[tuple[str
 
 
 def main() -> int:
+    """Runs the sanitizer over the catalogue and programs, and writes what it said."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--programs", type=Path)

@@ -50,6 +50,7 @@ class Judged:
 
     @property
     def told_by(self) -> list[str]:
+        """The tools that say something."""
         return [tool for tool in TOOLS if word_of(tool, self.said.get(tool, []))]
 
 
@@ -112,6 +113,7 @@ def _rooms(kernels: Sequence[Judged]) -> str:
 
 
 def page(record: dict[str, Any]) -> str:
+    """The page, docs/reference/who-sees-what.md."""
     said: dict[str, dict[str, list[str]]] = record["said"]
     ours: dict[str, list[str]] = {**record["ours"], **{f"{n}:mistake": r for n, r in ours_of_catalogue().items()}}
     everything = [Judged(name, tools, ours.get(name, [])) for name, tools in sorted(said.items())]
@@ -156,6 +158,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
+    """Writes the page from the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", type=Path, help="a folder of programs, as tools.sanitizer.host has it")
     options = parser.parse_args()

@@ -15,6 +15,7 @@ def _space(m: Modifiers) -> str:
 
 
 def mapa(b: Builder, m: Modifiers) -> None:
+    """mapa: the address of another CTA's shared memory."""
     space = _space(m)
     type_name = m.type(("u32", "u64"))
     m.done()
@@ -28,6 +29,7 @@ def mapa(b: Builder, m: Modifiers) -> None:
 
 
 def getctarank(b: Builder, m: Modifiers) -> None:
+    """getctarank: whose shared memory an address is in."""
     space = _space(m)
     type_name = m.type(("u32", "u64"))
     m.done()
@@ -38,6 +40,7 @@ def getctarank(b: Builder, m: Modifiers) -> None:
 
 
 def setmaxnreg(b: Builder, m: Modifiers) -> None:
+    """setmaxnreg: checked, for the machine has registers enough."""
     mods = m.choose({"inc": 0, "dec": MODS["setmaxnreg_dec"]})
     m.need("sync", "aligned", "u32")
     m.done()
@@ -49,6 +52,7 @@ def setmaxnreg(b: Builder, m: Modifiers) -> None:
 
 
 def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:
+    """clusterlaunchcontrol: the request for another cluster, and what is read from the answer."""
     if m.take("try_cancel"):
         m.need("async")
         m.take("shared::cta")

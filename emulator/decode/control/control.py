@@ -10,6 +10,7 @@ from fmha.emulator.ptx import LabelRef
 
 
 def branch(b: Builder, m: Modifiers) -> None:
+    """bra to a label."""
     m.take("uni")
     m.done()
     label = b.instruction.operands[0]
@@ -19,6 +20,7 @@ def branch(b: Builder, m: Modifiers) -> None:
 
 
 def branch_indexed(b: Builder, m: Modifiers) -> None:
+    """brx.idx: bra to one of a list of labels."""
     m.need("idx")
     m.take("uni")
     m.done()

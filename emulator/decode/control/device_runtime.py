@@ -48,6 +48,7 @@ REFUSED = {
 
 @cache
 def runtime() -> Module:
+    """The functions of the device runtime, written in PTX."""
     return parse((Path(__file__).parent / "device_runtime.ptx").read_text())
 
 

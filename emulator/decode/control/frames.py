@@ -42,6 +42,7 @@ class Frame:
 
 
 def stack_variable() -> Variable:
+    """The variable of local memory that is a function's stack."""
     return Variable(STACK, "local", "b8", STACK_BYTES, STACK_BYTES, _ALIGN)
 
 

@@ -14,6 +14,7 @@ _WIDTHS = {"b32": 32, "u32": 32, "s32": 32, "b64": 64, "u64": 64, "s64": 64}
 
 
 def uses_stack(function: Function) -> bool:
+    """Whether it needs a stack of its own."""
     return any(i.opcode in FORMS for i in function.body)
 
 
@@ -39,6 +40,7 @@ def _width(m: Modifiers) -> int:
 
 
 def allocate(b: Builder, m: Modifiers) -> None:
+    """alloca: bytes on the stack, aligned."""
     width = _width(m)
     operands = b.instruction.operands
     if len(operands) not in (2, 3):
@@ -61,12 +63,14 @@ def allocate(b: Builder, m: Modifiers) -> None:
 
 
 def save(b: Builder, m: Modifiers) -> None:
+    """stacksave: where the stack ends."""
     width = _width(m)
     (register,) = b.operands(1)
     _move(b, b.dst(register, f"b{width}"), b.stack, width, 64)
 
 
 def restore(b: Builder, m: Modifiers) -> None:
+    """stackrestore: the stack ends there again."""
     width = _width(m)
     (register,) = b.operands(1)
     _move(b, b.stack, b.src(register, f"b{width}"), 64, width)

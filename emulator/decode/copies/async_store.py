@@ -32,11 +32,13 @@ def goes_to_global(m: Modifiers) -> bool:
 
 
 def store(b: Builder, m: Modifiers) -> None:
+    """st.async: a store that an mbarrier counts."""
     m.take("weak")
     _emit(b, m, 0, _STORED)
 
 
 def reduction(b: Builder, m: Modifiers) -> None:
+    """red.async: a reduction that an mbarrier counts."""
     m.take("relaxed")
     _emit(b, m, None, ())
 

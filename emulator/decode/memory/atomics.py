@@ -81,6 +81,7 @@ def _emit(
 
 
 def atomic(b: Builder, m: Modifiers) -> None:
+    """atom, with the old value as its result."""
     access = _access(b, m)
     if not b.instruction.operands:
         b.fail("wrong number of operands")
@@ -89,6 +90,7 @@ def atomic(b: Builder, m: Modifiers) -> None:
 
 
 def reduction(b: Builder, m: Modifiers) -> None:
+    """red, which has no result."""
     if m.has("async") and not async_store.goes_to_global(m):
         async_store.reduction(b, m)
         return

@@ -18,6 +18,7 @@ _CLOCKS = ("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")  # of 32
 
 
 def mov(b: Builder, m: Modifiers) -> None:
+    """mov, also of vectors and of special registers."""
     vector = m.vector()
     type_name = m.type()
     m.done()
@@ -139,6 +140,7 @@ def _used_parts(b: Builder, count: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def load(b: Builder, m: Modifiers) -> None:
+    """ld from any space, of vectors as well."""
     space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "acquire": MODS["acquire"]})
     operands = drop_policy(b, b.instruction.operands, hinted)
     if len(operands) != 2:
@@ -170,6 +172,7 @@ def load_uniform(b: Builder, m: Modifiers) -> None:
 
 
 def store(b: Builder, m: Modifiers) -> None:
+    """st to any space, st.async and st.bulk."""
     if m.has("async") and not async_store.goes_to_global(m):
         async_store.store(b, m)
         return

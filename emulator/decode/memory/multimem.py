@@ -131,6 +131,7 @@ def _copy(b: Builder, m: Modifiers) -> None:
 
 
 def multimem(b: Builder, m: Modifiers) -> None:
+    """multimem.*: accesses to all devices of a multicast object."""
     action = m.choose({name: name for name in ("ld_reduce", "st", "red", "cp")})
     if action == "red":
         _reduce(b, m)

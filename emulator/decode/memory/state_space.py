@@ -10,6 +10,7 @@ from fmha.emulator.decode.modifiers import Modifiers
 
 
 def convert_address(b: Builder, m: Modifiers) -> None:
+    """cvta: to and from generic addresses."""
     op = "cvta_to" if m.take("to") else "cvta"
     space = m.choose({name: name for name in SPACES if name != "generic"})
     m.need("u64")
@@ -20,6 +21,7 @@ def convert_address(b: Builder, m: Modifiers) -> None:
 
 
 def is_space(b: Builder, m: Modifiers) -> None:
+    """isspacep: whether a generic address is in a space."""
     space = m.choose({name: name for name in SPACES if name != "generic"} | {"param::entry": "param"})
     m.done()
     p, a = b.operands(2)

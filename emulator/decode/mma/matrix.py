@@ -59,6 +59,7 @@ def take_types(m: Modifiers, *allowed: Iterable[str]) -> list[str]:
 
 
 def type_bits(d: str, a: str, b_type: str, c: str) -> int:
+    """The element types of a product's four matrices, as a record has them."""
     return (
         ELEMENT_TYPES[d] << MODS["mma_d_shift"]
         | ELEMENT_TYPES[a] << MODS["mma_a_shift"]
@@ -68,6 +69,7 @@ def type_bits(d: str, a: str, b_type: str, c: str) -> int:
 
 
 def vector(b: Builder, operand: Operand, count: int, what: str) -> tuple[Operand, ...]:
+    """The registers of a fragment. PtxError for another number of them."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count:
         b.fail(f"{what} has {count} registers, not {len(items)}")
@@ -90,6 +92,7 @@ def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
 
 
 def mma(b: Builder, m: Modifiers) -> None:
+    """mma.sync and mma.sp, of every shape that is modelled."""
     if m.take("block_scale"):
         _scaled(b, m)
         return
@@ -194,6 +197,7 @@ def selector(b: Builder, operand: Operand, count: int) -> int:
 
 
 def constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) -> int:
+    """What a constant operand stands for. PtxError for one that is not allowed."""
     if not isinstance(operand, Immediate) or operand.bits not in allowed:
         b.fail(f"{what} is one of the constants {', '.join(map(str, allowed))}")
     return allowed[operand.bits]

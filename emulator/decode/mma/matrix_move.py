@@ -35,6 +35,7 @@ def _move(m: Modifiers, shapes: tuple[str, ...]) -> tuple[str, int, int]:
 
 
 def ldmatrix(b: Builder, m: Modifiers) -> None:
+    """ldmatrix: fragments from shared memory."""
     shape, count, mods = _move(m, ("m8n8", "m8n16", "m16n16"))
     packed = m.take("b8x16")
     if packed:
@@ -58,6 +59,7 @@ def ldmatrix(b: Builder, m: Modifiers) -> None:
 
 
 def stmatrix(b: Builder, m: Modifiers) -> None:
+    """stmatrix: fragments to shared memory."""
     shape, count, mods = _move(m, ("m8n8", "m16n8"))
     m.need("b16" if shape == "m8n8" else "b8")
     m.done()
@@ -71,6 +73,7 @@ def stmatrix(b: Builder, m: Modifiers) -> None:
 
 
 def movmatrix(b: Builder, m: Modifiers) -> None:
+    """movmatrix: a fragment transposed."""
     m.need("sync", "aligned", "m8n8", "trans", "b16")
     m.done()
     d, s = b.operands(2)

@@ -333,6 +333,7 @@ def _slice(units: list[int], index: int, parts: int) -> list[int]:
 
 
 def wmma(b: Builder, m: Modifiers) -> None:
+    """wmma.load, wmma.store and wmma.mma."""
     m.choose({"load": _load, "store": _store, "mma": _mma})(b, m)
 
 

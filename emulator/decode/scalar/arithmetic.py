@@ -18,6 +18,7 @@ PAIRS = ("u16x2", "s16x2")
 
 
 def add_sub(b: Builder, m: Modifiers) -> None:
+    """add and sub: of integers, with carry, of floating-point numbers, of pairs."""
     opcode = b.instruction.opcode
     if m.take("cc"):
         carrying(b, m, f"carry_{opcode}", carry_in=False, carry_out=True)
@@ -60,6 +61,7 @@ def multiply(b: Builder, m: Modifiers) -> None:
 
 
 def extreme(b: Builder, m: Modifiers) -> None:
+    """min and max."""
     type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, *PAIRS))
     if type_name in REALS:
         floating.extreme(b, m, type_name)
@@ -128,6 +130,7 @@ def _compared(b: Builder, operands: tuple[Operand, ...], type_name: str, mods: i
 
 
 def setp(b: Builder, m: Modifiers) -> None:
+    """setp, of one predicate or two, with a predicate combined."""
     mods, combined = _comparison(b, m)
     type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
     m.done()
@@ -154,6 +157,7 @@ def set_value(b: Builder, m: Modifiers) -> None:
 
 
 def selp(b: Builder, m: Modifiers) -> None:
+    """selp."""
     type_name = m.type(("b16", "b32", "b64", *INTEGERS, *FLOATS))
     m.done()
     b.operands(4)

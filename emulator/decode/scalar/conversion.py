@@ -23,6 +23,7 @@ _ROUNDING = {name: MODS[name] for name in ("rn", "rz", "rm", "rp", "rna")} | {
 
 
 def convert(b: Builder, m: Modifiers) -> None:
+    """cvt, of every pair of types that is modelled."""
     if m.take("pack"):
         _pack_integers(b, m)
         return

@@ -73,10 +73,12 @@ def _mixed(b: Builder, m: Modifiers, op: str, narrow: str, mods: int) -> None:
 
 
 def fma(b: Builder, m: Modifiers) -> None:
+    """fma."""
     arithmetic(b, m, "fma", m.type((*FLOATS, *HALVES)), 3)
 
 
 def divide(b: Builder, m: Modifiers) -> None:
+    """div of floating-point numbers."""
     type_name = m.type(("f32", "f64"))
     approximate = _flags(m, "approx") or _flags(m, "full")
     rounding = m.choose(_ROUNDING, MODS["rn"] if approximate else -1)

@@ -29,6 +29,7 @@ _CARRY_IN = {"addc": "carry_add", "subc": "carry_sub", "madc": "carry_mad"}
 
 
 def with_carry(b: Builder, m: Modifiers) -> None:
+    """addc, subc and madc."""
     carrying(b, m, _CARRY_IN[b.instruction.opcode], carry_in=True, carry_out=m.take("cc"))
 
 

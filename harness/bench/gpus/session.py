@@ -130,6 +130,7 @@ def profile(session: SiliconSession, cubins: Path) -> None:
 
 
 def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None:
+    """All that is shown on a GPU: builds, the matrix, the bench, the sanitizer, the profile."""
     cubins = session.folder / "cubins"
     session.run("build", [sys.executable, "-m", "fmha.harness.bench.shapes.build", str(cubins)], 120)
     matrix(session, "cuda", suites, limit)

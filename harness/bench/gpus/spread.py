@@ -120,6 +120,7 @@ class Bench:
         self.commit("The GPUs of this machine")
 
     def commit(self, subject: str) -> None:
+        """Commits all that is there."""
         git = ["git", "-c", "user.name=bench", "-c", "user.email=bench@example.invalid"]
         subprocess.run([*git, "add", "."], cwd=self.root, check=True)
         subprocess.run([*git, "commit", "-q", "-m", subject], cwd=self.root, check=True)
@@ -192,6 +193,7 @@ def _table(spreads: Sequence[Spread]) -> Iterator[str]:
 
 
 def main() -> int:
+    """Times a run on growing numbers of GPUs, as the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m fmha.harness.bench.gpus.spread", description=(__doc__ or "").split("\n")[0]
     )

@@ -49,6 +49,7 @@ class PeerRow:
 
     @property
     def keys(self) -> tuple[int, int]:
+        """Batch entries and rows of K and V, of one entry where they are packed."""
         return (1, sum(self.lengths)) if self.lengths else (self.batch, self.s_k)
 
     @property
@@ -66,6 +67,7 @@ class PeerRow:
 
     @property
     def flop(self) -> float:
+        """Floating-point operations of both products."""
         return self.flop_of(self.head_dim)
 
     def flop_of(self, columns: int) -> float:
@@ -161,6 +163,7 @@ class PeerInputs:
 
 
 def draw(row: PeerRow, seed: int, device: str = "cuda") -> PeerInputs:
+    """Standard normal inputs on the device, equal for equal seeds."""
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:

@@ -18,6 +18,8 @@ BACKENDS = {"flash_attention_2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend
 
 
 def sdpa(name: str) -> Attention:
+    """PyTorch's scaled_dot_product_attention by one backend."""
+
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with sdpa_kernel(BACKENDS[name]):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -26,6 +28,7 @@ def sdpa(name: str) -> Attention:
 
 
 def flex() -> Attention:
+    """FlexAttention, compiled."""
     from torch.nn.attention.flex_attention import flex_attention
 
     compiled: Attention = torch.compile(flex_attention, dynamic=False)
@@ -49,6 +52,7 @@ def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, i
 
 
 def smi(fields: str) -> list[str]:
+    """Fields that nvidia-smi tells of the first GPU."""
     text = subprocess.run(
         ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], check=True, capture_output=True, text=True
     ).stdout
@@ -56,6 +60,7 @@ def smi(fields: str) -> list[str]:
 
 
 def environment() -> dict[str, Any]:
+    """The GPU, its driver and torch's versions, for the record."""
     name, driver, power = smi("name,driver_version,power.limit")
     return {
         "gpu": name,

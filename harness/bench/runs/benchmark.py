@@ -37,6 +37,7 @@ METHOD = (
 
 
 def timed(calls: list[Callable[[], Any]], long: bool) -> dict[str, Any]:
+    """Times of a graph over all inputs in turn and, unless it is long, of cold and direct calls."""
     if long:
         row: dict[str, Any] = {"rotated": graph_replay(calls * 3, 7)}
     else:
@@ -60,6 +61,7 @@ def peer_calls(p: Problem, sets: list[dict[str, torch.Tensor]], attention: peers
 
 
 def contenders(p: Problem, with_flex: bool) -> dict[str, peers.Attention]:
+    """The peers that take this problem, by name."""
     found: dict[str, peers.Attention] = {}
     if p.head_dim <= 256:
         found |= {name: peers.sdpa(name) for name in peers.BACKENDS}
@@ -69,6 +71,7 @@ def contenders(p: Problem, with_flex: bool) -> dict[str, peers.Attention]:
 
 
 def best_triton(p: Problem, sets: list[dict[str, torch.Tensor]]) -> tuple[str, peers.Attention] | None:
+    """The fastest of Triton's configurations, with its name; None where none runs."""
     tried = []
     for name, _, attention in peers.triton_choices(p.head_dim, p.batch, p.s_k):
         try:
@@ -105,6 +108,7 @@ def ours(
 
 
 def measure(device: CudaDevice, p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, Any]:
+    """Ours and every peer's times on one problem, and the errors of those that are wrong."""
     first = inputs(p, 0)
     nbytes = sum(t.nbytes for t in first.values())
     count = 1 if kind == "prefill" else max(1, min(20, -(-SETS_BYTES // nbytes)))

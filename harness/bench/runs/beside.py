@@ -65,6 +65,7 @@ def _ours(row: PeerRow, x: PeerInputs) -> Call:
 
 
 def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Ours and the peers' times on one row, in rounds that take turns."""
     nbytes = row.bytes + 2 * math.prod(row.queries) * row.heads * row.head_dim
     sets = [draw(row, seed) for seed in range(max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes))))]
     results: dict[str, Any] = {}
@@ -127,6 +128,7 @@ def fastest(
 
 
 def said(refusal: Exception) -> str:
+    """A refusal in one line."""
     return (str(refusal).splitlines() or [""])[0] or type(refusal).__name__
 
 

@@ -33,12 +33,14 @@ class TorchCall:
         self._launch(torch.cuda.current_stream().cuda_stream)
 
     def result(self) -> torch.Tensor:
+        """O, [batch, t, heads, head_dim]."""
         p = self.problem
         dtype = torch.bfloat16 if p.bf16 else torch.float32
         return self.out["o"].view(dtype).view(p.batch, p.t, p.heads, p.head_dim)
 
 
 def inputs(p: Problem, seed: int) -> dict[str, torch.Tensor]:
+    """Standard normal inputs on the GPU, equal for equal seeds."""
     g = torch.Generator(device="cuda").manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:

@@ -51,9 +51,12 @@ METHOD: Final = (
 
 @dataclass(frozen=True)
 class Drawing:
+    """Shapes from a generator of random numbers."""
+
     generator: random.Random
 
     def between(self, least: int, most: int) -> int:
+        """A whole number whose logarithm is uniform."""
         return round(math.exp(self.generator.uniform(math.log(least), math.log(most))))
 
     def row(self, kind: str, head_dim: int) -> PeerRow:
@@ -84,6 +87,7 @@ class Drawing:
         return PeerRow(kind, head_dim, batch, heads, heads, t, s_k, causal)
 
     def lengths(self, batch: int, s_k: int) -> list[int]:
+        """Lengths of the entries: uniform, skewed, or one long among short."""
         form = self.generator.choice(("uniform", "skewed", "one long"))
         if form == "uniform":
             return [self.generator.randint(s_k // 10, s_k) for _ in range(batch)]
@@ -174,6 +178,7 @@ def said(reports: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Times every drawn shape and writes the record after each."""
     begin = time.monotonic()
     peers = [name for name in options.peers.split(",") if name]
     of = [name.strip() for name in options.classes.split(",")]
@@ -215,6 +220,7 @@ def _told(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
+    """Times shapes, or says what records have, as the command line asks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+", help="one to write, or with --say those to read")
     parser.add_argument("--say", action="store_true")

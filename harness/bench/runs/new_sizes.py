@@ -42,6 +42,7 @@ class Loop:
 
 
 def loops(peers: list[str]) -> Iterator[Loop]:
+    """Loops in which sizes change at every call, ours and the peers'."""
     count = WARM + CALLS
     for head_dim, batch, heads, kv_heads in ((128, 8, 32, 8), (64, 1, 64, 1)):
         kind = f"head_dim {head_dim}, b{batch} h{heads}/{kv_heads}"
@@ -121,6 +122,7 @@ def timed(steps: list[Step]) -> dict[str, float]:
 
 
 def main() -> None:
+    """Times calls of new sizes and writes a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("record", type=Path)
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")

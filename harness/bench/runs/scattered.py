@@ -50,6 +50,7 @@ def packed(x: Tensors) -> Tensors:
 
 
 def draw(seed: int, head_dim: int, batch: int, heads: int, kv_heads: int, t: int, s_k: int) -> Tensors:
+    """Standard normal q, k and v on the GPU, equal for equal seeds."""
     generator = torch.Generator(DEVICE).manual_seed(seed)
     shapes = {"q": (batch, t, heads), "k": (batch, s_k, kv_heads), "v": (batch, s_k, kv_heads)}
     return {
@@ -117,6 +118,7 @@ def _agrees(name: str, given: Tensors, splits: int, causal: bool = True) -> None
 
 
 def main() -> int:
+    """Times pages and packed sequences beside contiguous ones, or checks them."""
     parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.runs.scattered", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--check", action="store_true")

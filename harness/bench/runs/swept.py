@@ -138,6 +138,8 @@ def _lengths(kind: str, batch: int, s_k: int, t: int, generator: random.Random) 
 
 @dataclass(frozen=True)
 class DecodeInputs:
+    """The tensors of a decode."""
+
     q: torch.Tensor  # [batch, t, heads, head_dim]
     k: torch.Tensor  # [batch, s_k, kv_heads, head_dim]
     v: torch.Tensor
@@ -145,6 +147,7 @@ class DecodeInputs:
 
 
 def inputs_of(shape: DecodeShape) -> list[DecodeInputs]:
+    """As many sets of inputs as it takes to leave the cache."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     nbytes = 4 * shape.head_dim * shape.kv_heads * shape.batch * shape.s_k
     count = max(1, min(MOST_SETS, -(-SETS_BYTES // nbytes)))
@@ -169,6 +172,7 @@ def right(shape: DecodeShape, x: DecodeInputs) -> torch.Tensor:
 
 
 def error_of(shape: DecodeShape, o: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Relative L2 error of the last entry's first K/V head."""
     got = o[-1, :, : shape.heads // shape.kv_heads].double()
     return float((got - wanted).norm() / wanted.norm())
 
@@ -234,6 +238,7 @@ def peers_of(names: list[str], shape: DecodeShape, x: DecodeInputs) -> Iterator[
 
 
 def measured(shape: DecodeShape, peers: list[str]) -> dict[str, Any]:
+    """The times of every choice and peer at a shape, and those that were wrong."""
     sets = inputs_of(shape)
     wanted = right(shape, sets[0])
     arguments = arguments_of(shape, sets[0])
@@ -313,6 +318,7 @@ def told(row: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
+    """Sweeps drawn shapes over rows and splits, and writes a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("record", type=Path)
     parser.add_argument("--seed", type=int, required=True)

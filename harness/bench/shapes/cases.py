@@ -10,6 +10,7 @@ from fmha.harness.kernel_side.params import SM90_KINDS
 
 
 def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:
+    """A decode of one query and 128 heads."""
     return Problem(head_dim, heads=128, t=1, s_k=s_k, batch=batch, bf16=True, **kw)
 
 

@@ -20,6 +20,7 @@ FEW = 8  # the branches
 
 
 def main() -> int:
+    """Compares candidates with the reference on the GPU. 1 where one is wrong."""
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     few = "--few" in names
     names = [n for n in names if n != "--few"] or list(CANDIDATES)

@@ -34,6 +34,7 @@ class BuildShape:
 
     @property
     def launch(self) -> Sm90Launch:
+        """The launch shape that shapes.h would have for it."""
         return Sm90Launch(
             rows=self.rows,
             keys=self.keys,
@@ -82,10 +83,12 @@ class BuildShape:
 
     @property
     def threads(self) -> int:
+        """Threads of a CTA."""
         return self.launch.threads
 
     @property
     def shared_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, bytes."""
         return self.launch.shared_bytes(self.head_dim, self.kind)
 
 

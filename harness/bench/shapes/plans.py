@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LaunchPlan:
+    """A build, and how a problem is launched with it."""
+
     shape: str
     splits: int = 1
     overlaps: bool = True  # the grid before it
 
     def describe(self) -> str:
+        """In words, for a table."""
         late = "" if self.overlaps else ", no overlap"
         return f"{self.shape}, {self.splits} splits{late}"
 

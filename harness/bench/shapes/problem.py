@@ -69,6 +69,7 @@ class Problem:
 
     @property
     def flags(self) -> int:
+        """The flags of FmhaParams."""
         f16 = self.splits > 1 and params.partial_f16(self.head_dim, self.bf16)
         return params.flags_of(
             normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
@@ -76,6 +77,7 @@ class Problem:
 
     @property
     def scale(self) -> float:
+        """1 / sqrt(head_dim), as the kernel's float32."""
         return float(np.float32(self.head_dim**-0.5))
 
 

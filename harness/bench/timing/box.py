@@ -36,6 +36,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Box:
+    """What the GPU itself is able to: rates of a copy and of a product."""
+
     gpu: str
     uuid: str
     copy: Load
@@ -43,6 +45,7 @@ class Box:
 
     @property
     def record(self) -> dict[str, Any]:
+        """As JSON."""
         return asdict(self)
 
 

@@ -57,15 +57,19 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
+    """Two launches that were measured apart."""
+
     faster: TrialRow  # as measured
     slower: TrialRow
 
     @property
     def apart(self) -> float:
+        """How much slower the slower one is, as a share."""
         return self.slower.measured_us / self.faster.measured_us - 1
 
     @property
     def right(self) -> bool:
+        """Whether the model has them in that order."""
         return self.faster.modelled_us < self.slower.modelled_us
 
 
@@ -86,6 +90,7 @@ def timings(trial: Trial) -> list[Timing]:
 
 
 def row(trial: Trial, measured: Mapping[str, Any], launches: Iterable[Timing]) -> TrialRow:
+    """A measured trial beside its modelled time, microseconds."""
     said = tuple(timing.modelled() for timing in launches)
     own = _named(measured)
     us = seconds_of(architecture(GPU), said) * 1e6
@@ -121,6 +126,7 @@ def noise(record: Mapping[str, Any]) -> float:
 
 
 def rates(found: Sequence[Pair], apart: float) -> list[str]:
+    """How many pairs are in order, of those at least so far apart, a line each."""
     lines = []
     for least in (0.0, apart, *APART):
         counted = [pair for pair in found if pair.apart >= least]
@@ -141,6 +147,7 @@ def _named(row: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def main() -> int:
+    """Says how well the model orders a record's trials."""
     parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.order", description=__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--only", default="", help="trials whose kind and build have this word")

@@ -48,6 +48,7 @@ class StrangerCall:
         self.said: list[Any] = []
 
     def launch(self, made: Any, grid: Sequence[int], args: Sequence[Any]) -> None:
+        """Launches a compiled kernel of Triton's on the emulator, timed."""
         module = emulator.load_ptx(str(made.asm["ptx"]))
         ((entry, info),) = module.entries.items()
         given = [*args, *[0] * (len(info.params) - len(args))]  # pointers to scratch memory
@@ -59,6 +60,7 @@ class StrangerCall:
 
 
 def modelled_us(kind: str, head_dim: int, splits: int, block: int, keys: int, warps: int, stages: int) -> float:
+    """Microseconds that the model gives Triton's split decode."""
     p = problem_of(kind, head_dim)
     rows, call = p.batch * p.heads, StrangerCall()
     count = p.batch * p.s_k * head_dim
@@ -82,6 +84,7 @@ def modelled_us(kind: str, head_dim: int, splits: int, block: int, keys: int, wa
 
 
 def main() -> int:
+    """Says how far the model is off for the Triton rows of a record."""
     parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.strangers", description=__doc__)
     parser.add_argument("record", type=Path)
     errors = []

@@ -28,6 +28,8 @@ Planned = tuple[str, int, bool]  # build, splits, whether it overlaps the grid b
 
 @dataclass(frozen=True)
 class Trial:
+    """A problem and the launch that is tried on it."""
+
     kind: str
     problem: Problem
     shape: str
@@ -35,14 +37,17 @@ class Trial:
 
     @property
     def long(self) -> bool:
+        """Whether one launch is long enough to be timed by itself."""
         return self.kind == "prefill"
 
     def describe(self) -> str:
+        """The launch in words."""
         p = self.problem
         return LaunchPlan(self.shape, p.splits, self.overlaps).describe()
 
 
 def problem_of(kind: str, head_dim: int) -> Problem:
+    """The problem of a kind of trial. KeyError for an unknown one."""
     return {
         "decode": decode(head_dim),
         "decode_kv": decode(head_dim, shared_kv=True),
@@ -123,6 +128,7 @@ def trials(kind: str, head_dim: int) -> list[Trial]:
 
 
 def every_trial() -> list[Trial]:
+    """All trials that are there, in the order of the bench."""
     return [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
 
 

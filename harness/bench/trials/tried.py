@@ -39,6 +39,7 @@ METHOD = (
 
 
 def row_of(trial: Trial, measured: dict[str, Any]) -> dict[str, Any]:
+    """A measured trial as JSON."""
     p = trial.problem
     plan = {
         "shape": trial.shape,
@@ -49,6 +50,7 @@ def row_of(trial: Trial, measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_emulator(trials: Sequence[Trial], keep: Keep) -> None:
+    """Runs each launch that differs once on the emulator, and keeps what it says."""
     from fmha.harness.bench.trials.emulated import attempt
 
     seen = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -310,7 +311,7 @@ def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
 
 def sizes_of(variant: VariantRecord) -> dict[str, int]:
     """What a variant uses, where ptxas said it."""
-    sizes = variant.resources.model_dump() if variant.resources else {}
+    sizes = dataclasses.asdict(variant.resources) if variant.resources else {}
     return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
 
 

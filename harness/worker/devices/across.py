@@ -53,6 +53,7 @@ class Executor:
         self._facts: Mapping[str, Any] | None = None
 
     def open(self, seed: int, schedule: str) -> AcrossDevice:
+        """A device in the executor, with nothing allocated in it."""
         number = next(self._numbers)
         self.behind.begin()
         facts, _ = self.behind.ask({"do": "open", "on": number, "seed": seed, "schedule": schedule})

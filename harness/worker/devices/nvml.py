@@ -37,10 +37,12 @@ class Nvml:
         return None if self._failed("nvmlDeviceGetClockInfo", kind, ctypes.byref(value)) else float(value.value)
 
     def watts(self) -> float | None:
+        """What the GPU draws, watts; None where the driver does not say."""
         value = ctypes.c_uint()
         return None if self._failed("nvmlDeviceGetPowerUsage", ctypes.byref(value)) else value.value / 1000
 
     def throttles(self) -> frozenset[str]:
+        """What holds the clock back, by NVML's names."""
         value = ctypes.c_ulonglong()
         if self._failed("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.byref(value)):
             return frozenset()
@@ -86,6 +88,7 @@ class Sampled:
 
     @property
     def watts(self) -> float | None:
+        """Median of the samples, watts; None without any."""
         return self._median(2)
 
     def _median(self, place: int) -> float | None:

@@ -93,6 +93,7 @@ class RoomyWatched(Watched):
 
     @property
     def first_plane(self) -> int:
+        """From which plane on arrays may be placed."""
         return self._roomy.first_plane
 
     @first_plane.setter

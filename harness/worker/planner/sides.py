@@ -43,7 +43,8 @@ Chooser = Callable[[Any, str], Variant | str]  # of a configuration and an archi
 class Declares(Protocol):
     """A kernel with an adapter: fmha.harness.worker.subjects.declared, which is loaded where there is one."""
 
-    def variant_for(self, configuration: Any, arch: str) -> Variant | str: ...
+    def variant_for(self, configuration: Any, arch: str) -> Variant | str:
+        """The kernel that runs a configuration, or in words why there is none."""
 
     def built_in(self, tree: Path) -> None:
         """Its sources are below `tree` from now on, wherever the adapter is."""
@@ -57,6 +58,7 @@ class OwnSide:
         self._choosers |= {name: kernel.variant_for for name, kernel in (kernels or {}).items()}
 
     def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
+        """The kernel that runs a configuration, or in words why there is none."""
         return self._choosers[configuration.kernel](configuration, arch)
 
     def flags(self, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -66,6 +68,7 @@ class OwnSide:
     def launch(
         self, device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
     ) -> LaunchReport:
+        """Launches by this process's own code."""
         from fmha.harness.kernel_side.launch import launch_attention
 
         return launch_attention(device, module, variant, call, addresses)
@@ -89,6 +92,7 @@ class KernelSide:
         self._flags: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
+        """The kernel that runs a configuration, or in words why there is none."""
         return self._choosers[configuration.kernel](configuration, arch)
 
     def _chosen(self, configuration: Cell, arch: str) -> Variant | str:

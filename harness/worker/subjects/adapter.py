@@ -49,6 +49,7 @@ class Adapter:
 
     @property
     def file(self) -> str:
+        """The adapter's file, without the class."""
         return self.where.rpartition(":")[0]
 
     def built_in(self, tree: Path) -> None:
@@ -65,6 +66,7 @@ class Adapter:
 
     @functools.cached_property
     def description(self) -> Description:
+        """What the adapter declares, asked for once. AdapterError where it raises or says what no kernel has."""
         self._judging.start()
         from fmha.harness.worker.subjects import answers  # while it starts
 
@@ -77,6 +79,7 @@ class Adapter:
 
     @property
     def fields(self) -> tuple[Field, ...]:
+        """The fields of its cases."""
         return self.description.fields
 
     def fault(self, case: Case) -> str | None:
@@ -84,6 +87,7 @@ class Adapter:
         return self.faults([case])[0]
 
     def faults(self, cases: Sequence[Case]) -> list[str | None]:
+        """For each case what speaks against it, None for nothing."""
         if not self.description.faults or not cases:
             return [None] * len(cases)
         from fmha.harness.worker.subjects import answers
@@ -92,6 +96,7 @@ class Adapter:
         return _checked(self._judging, "faults", lambda: answers.faults(said["faults"], len(cases)))
 
     def build(self, case: Case, arch: str) -> Build:
+        """What is compiled for a case, as the kernel's side says."""
         from fmha.harness.worker.subjects import answers
 
         process = self._kernel_side()
@@ -118,6 +123,7 @@ class Adapter:
         return arrays
 
     def outputs(self, case: Case) -> Mapping[str, Output]:
+        """The outputs of a case, as the judging process says."""
         return self._buffers("outputs", case, self._judging)
 
     def scratch(self, case: Case) -> Mapping[str, Output]:
@@ -128,6 +134,7 @@ class Adapter:
         return made
 
     def launches(self, case: Case, arch: str) -> Sequence[Launch]:
+        """The launches of a case, as the kernel's side says."""
         from fmha.harness.worker.subjects import answers
 
         process = self._kernel_side()
@@ -165,9 +172,11 @@ class Adapter:
         return replay
 
     def release(self) -> None:
+        """Has the kernel's side give GPU memory back."""
         self._kernel_side(gpu=self._on_gpu).ask("release", {})
 
     def close_kernel(self) -> None:
+        """Ends the process of the kernel's side."""
         if self._of_kernel is not None:
             self._of_kernel.close()
         self._of_kernel = None

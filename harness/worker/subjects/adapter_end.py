@@ -52,10 +52,12 @@ class Answerer:
 
     @property
     def kernel(self) -> Kernel:
+        """The kernel, once it is loaded."""
         assert self._kernel is not None
         return self._kernel
 
     def begin(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Loads the adapter and says what it declares."""
         os.environ.update(said["environment"])
         kernel = load_kernel(self._root, self._where)
         kernel.root = Path(said["tree"])
@@ -75,13 +77,16 @@ class Answerer:
         }, {}
 
     def faults(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """What speaks against each case."""
         found = [self.kernel.fault(_case(item)) for item in said["cases"]]
         return {"faults": [None if fault is None else str(fault) for fault in found]}, {}
 
     def build(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """What is compiled for a case."""
         return {"build": encode(self.kernel.build(_case(said["case"]), said["arch"]))}, {}
 
     def inputs(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Inputs of a case and a seed; those of bf16 as bits, named in `kinds`."""
         made = self._inputs(said)
         self._drawn = (_key(said), made)
         plainly = {name: plain(array) for name, array in made.items()}
@@ -99,12 +104,15 @@ class Answerer:
         return {}, {name: np.asarray(array, dtype=np.float64) for name, array in wanted.items()}
 
     def outputs(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Outputs of a case: shapes and dtypes."""
         return {"buffers": _buffers(self.kernel.outputs(_case(said["case"])))}, {}
 
     def scratch(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Scratch buffers of a case: shapes and dtypes."""
         return {"buffers": _buffers(self.kernel.scratch(_case(said["case"])))}, {}
 
     def launches(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """The launches of a case."""
         self.kernel.arch = said["arch"]
         made = [
             {
@@ -123,6 +131,7 @@ class Answerer:
         return {"launches": made}, {}
 
     def call(self, said: dict[str, Any], arrays: Arrays) -> Answer:
+        """Calls the kernel once on these inputs, and returns what it gave."""
         self._prepare(said, arrays)
         assert self._call is not None
         found = self._call()
@@ -136,14 +145,17 @@ class Answerer:
         return {}, {}
 
     def batch(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Prepares so many calls as one, to be replayed."""
         assert self._call is not None
         self._batches.append(batch_of_calls(self._call, said["times"]))
         return {"batch": len(self._batches) - 1}, {}
 
     def replay(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """Replays a batch, and says how long it took."""
         return {"seconds": self._batches[said["batch"]]()}, {}
 
     def release(self, _said: dict[str, Any], _: Arrays) -> Answer:
+        """Forgets calls and batches, and gives their memory back."""
         self._call, self._batches = None, []
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
@@ -247,6 +259,7 @@ def _claimed() -> tuple[Stream, IO[bytes]]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Answers requests until standard input ends; what the adapter raises goes back as an answer."""
     root, where, name = arguments
     source, stream = _claimed()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides what an interrupt means

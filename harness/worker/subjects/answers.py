@@ -50,6 +50,7 @@ class Description:
 
 
 def description(said: Any, root: Path) -> Description:
+    """What an adapter declares, checked. CodecError for anything else."""
     made = decode(Description, said, "it")
     for name in ("sources", "flags", "overwrites", "archs", "fields"):
         if len(getattr(made, name)) > MOST_ITEMS:
@@ -71,6 +72,7 @@ def within(root: Path, name: str) -> None:
 
 
 def faults(said: Any, count: int) -> list[str | None]:
+    """A word or None for each of `count` cases, checked. CodecError for anything else."""
     if not isinstance(said, list) or len(said) != count or any(type(item) not in (str, type(None)) for item in said):
         raise CodecError(f"fault: expected a word or null for each of {count} cases")
     return [None if item is None else words(item) for item in said]
@@ -85,6 +87,7 @@ class _Build:
 
 
 def build(said: Any) -> Build:
+    """What is compiled, checked. CodecError for anything else."""
     made = decode(_Build, said, "Build")
     for entry in (*((made.entry,) if made.entry else ()), *made.others):
         if not _ENTRY.fullmatch(entry):
@@ -97,6 +100,7 @@ def build(said: Any) -> Build:
 
 
 def buffers(said: Any, what: str) -> dict[str, Output]:
+    """Buffers by name, with no more bytes than a run has room for. CodecError for anything else."""
     if not isinstance(said, dict) or len(said) > MOST_ARRAYS:
         raise CodecError(f"{what}: expected at most {MOST_ARRAYS} buffers by name")
     made, room = {}, MOST_BYTES
@@ -174,6 +178,7 @@ class Launch:
 
 
 def launches(said: Any) -> list[Launch]:
+    """Launches, checked. CodecError for anything else."""
     if not isinstance(said, list) or len(said) > MOST_LAUNCHES:
         raise CodecError(f"launches: expected at most {MOST_LAUNCHES}")
     made = []

@@ -32,6 +32,7 @@ class Called(Declared):
     """One callable of one's own."""
 
     def variant_for(self, case: Case, arch: str) -> Variant | str:
+        """A variant without a source: nothing is built. Or in words why it does not run there."""
         if refused := self._refusal(arch):
             return refused
         shape = LaunchShape(0, 0, 0, 0, 0)
@@ -60,9 +61,11 @@ class Called(Declared):
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays
     ) -> Timed:
+        """UntimedError: there is no build of another commit to time it beside."""
         raise UntimedError(f"{self._name} is called, and no commit's")
 
     def timed_alone(self, device: Device, build: BuildResult, case: Case, inputs: Arrays) -> Timed:
+        """Times of calls by themselves."""
         with self._prepared(device, case, inputs):
             return time_alone(device, self._adapter.batch)
 

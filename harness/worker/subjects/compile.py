@@ -15,6 +15,7 @@ from fmha.harness.worker.subjects.loading import load_kernel, told
 
 
 def main(where: str, name: str, case: str, arch: str, out: str) -> int:
+    """Compiles a case of an adapter's kernel into `out`. 1, with the error printed, where that fails."""
     root = Path.cwd()
     try:
         kernel = load_kernel(root, where)

@@ -63,6 +63,7 @@ class Declared:
         self._adapter.built_in(tree)
 
     def variant_for(self, case: Case, arch: str) -> Variant | str:
+        """The adapter's kernel as a variant, or in words why it does not run there."""
         adapter, said = self._adapter, self._adapter.description
         if refused := self._refusal(arch):
             return refused
@@ -101,6 +102,7 @@ class Declared:
         return self._adapter.inputs(seed, case)
 
     def reference(self, case: Case, inputs: Arrays) -> Arrays:
+        """What the outputs should be, as the adapter's judging process says."""
         return self._adapter.reference(case, inputs)
 
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> DeclaredRun:

@@ -152,7 +152,8 @@ class Kernel(ABC):
         return None
 
     @abstractmethod
-    def build(self, case: Case, arch: str) -> Build: ...
+    def build(self, case: Case, arch: str) -> Build:
+        """What is compiled for a case: an entry, macros, compiler's flags."""
 
     def compile(self, case: Case, arch: str) -> str | None:
         """The PTX of another compiler, the same for all cases of equal builds; None where nvcc compiles `source`."""

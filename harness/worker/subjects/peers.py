@@ -114,6 +114,8 @@ def refusal(name: str, item: Configuration) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
+    """What a peer gave."""
+
     o: NDArray[np.uint16]  # bf16 bits
     report: LaunchReport
 
@@ -128,6 +130,7 @@ class Peer:
         """Nothing is built."""
 
     def variant_for(self, cell: PeerCell, arch: str) -> Variant | str:
+        """A variant without a source: nothing is built. Or in words why the peer does not run it."""
         if refused := refusal(self._name, cell.of):
             return refused
         shape = LaunchShape(0, 0, 0, 0, 0)
@@ -139,6 +142,7 @@ class Peer:
         return make_inputs(seed, cell.of)
 
     def reference(self, cell: PeerCell, inputs: Inputs) -> Reference:
+        """By the definition of attention."""
         from fmha.harness.judge.oracle.reference import reference
 
         return reference(inputs)
@@ -161,6 +165,7 @@ class Peer:
         return ()
 
     def measure(self, cell: PeerCell, ran: PeerRun, expected: Reference) -> Measurement:
+        """Metrics that every kernel has."""
         from fmha.harness.judge.oracle.bf16 import from_bf16
         from fmha.harness.judge.oracle.measure import general
 
@@ -198,4 +203,5 @@ class Peer:
 
 
 def every_peer() -> dict[str, Peer]:
+    """All peers, by name."""
     return {name: Peer(name) for name in PEERS}

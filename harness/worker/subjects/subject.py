@@ -21,7 +21,8 @@ class SubjectRun(Protocol):
     """What a run left."""
 
     @property
-    def report(self) -> LaunchReport: ...
+    def report(self) -> LaunchReport:
+        """What the launches said: findings and counters."""
 
 
 class Subject(Protocol):
@@ -30,7 +31,8 @@ class Subject(Protocol):
     def inputs(self, seed: int, configuration: Any) -> Any:
         """They depend on the seed and the configuration's problem alone."""
 
-    def reference(self, configuration: Any, inputs: Any) -> Any: ...
+    def reference(self, configuration: Any, inputs: Any) -> Any:
+        """What the outputs should be."""
 
     def run(self, device: Device, module: Any, variant: Variant, configuration: Any, inputs: Any) -> SubjectRun:
         """Every element of every output holds poison before the launch."""
@@ -38,7 +40,8 @@ class Subject(Protocol):
     def writes(self, configuration: Any) -> Container[str]:
         """Names of the buffers that a run may leave changed: all others are inputs."""
 
-    def measure(self, configuration: Any, ran: Any, expected: Any) -> Measurement: ...
+    def measure(self, configuration: Any, ran: Any, expected: Any) -> Measurement:
+        """How far the outputs are from what they should be."""
 
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, configuration: Any, inputs: Any, expected: Any
@@ -59,6 +62,7 @@ class Attention:
         return make_inputs(seed, configuration)
 
     def reference(self, configuration: Configuration, inputs: Inputs) -> Reference:
+        """By the definition of attention."""
         return reference(inputs)
 
     def run(
@@ -70,6 +74,7 @@ class Attention:
         return WRITTEN
 
     def measure(self, configuration: Configuration, ran: Outputs, expected: Reference) -> Measurement:
+        """How far O and the statistics are from the reference."""
         return measure(configuration, ran, expected)
 
     def timed(
