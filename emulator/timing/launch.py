@@ -304,6 +304,15 @@ class Timing:
         return self._modelled(times, self.apart), self.apart
 
     def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
+        """Memory has a clock of its own: while that of SMs is lower it moves more in a cycle of theirs."""
+        said, gpu = self._at_once(times, share), self.architecture
+        if said.clock_mhz == gpu.clock_mhz.value:
+            return said
+        given = dict(times or {})
+        given.setdefault("hbm_bytes", gpu.times["hbm_bytes"].value * gpu.clock_mhz.value / said.clock_mhz)
+        return self._at_once(given, share)
+
+    def _at_once(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
         replayed = self._replays(times, share)
         first = self._lasting(replayed)
         slots = self.shape.slots(self.architecture)
@@ -323,17 +332,36 @@ class Timing:
         bound = max(busy, key=lambda name: busy[name])
         at_work = self.shape.clusters * sum(later) / len(later) / (slots * cycles)
         hidden = min(r.before for r in replayed.values()) if self.overlaps else 0.0
-        # Power goes with the work of a cycle and the cube of the clock, for the voltage follows it.
-        power = self.architecture.power_clock_mhz.value / max(busy["tensor"] * at_work, 1e-3) ** (1 / 3)
+        moved = share.from_hbm * self.asked + self.to_memory * sum(self.written.values())
         return Modelled(
             cycles - hidden,
-            min(self.architecture.clock_mhz.value, power),
+            clock(self.architecture, busy["tensor"] * at_work, moved / cycles),
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",
             share.from_hbm,
             sum(r.forced for r in replayed.values()),
         )
+
+
+def clock(gpu: Architecture, tensor: float, from_memory: float) -> float:
+    """MHz, with the tensor cores busy for a part of the time and so many bytes a cycle from and to memory. Power goes
+    with the cube of the clock, for the voltage follows it, and beside that with what memory moves in a second."""
+    most = gpu.clock_mhz.value
+    always, memory = gpu.power_always.value, gpu.power_memory.value
+
+    def power(mhz: float) -> float:  # of the limit
+        rate = from_memory / gpu.times["hbm_bytes"].value * mhz / most
+        work = always + (1 - always) * tensor
+        return work * (mhz / gpu.power_clock_mhz.value) ** 3 + memory * min(1.0, rate)
+
+    if power(most) <= 1:
+        return most
+    low, high = 0.0, most
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) > 1 else (middle, high)
+    return low
 
 
 def uneven(pieces: Sequence[float], ctas: int) -> float:

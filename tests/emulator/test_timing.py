@@ -11,7 +11,7 @@ import pytest
 from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
-from fmha.emulator.timing.launch import sampled, uneven
+from fmha.emulator.timing.launch import clock, sampled, uneven
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
@@ -332,6 +332,63 @@ mov.u32 %r2, %tid.x;
 mov.u32 %r3, tile;
 mov.u32 %r4, bar;
 """
+def test_what_plain_stores_write_is_known():
+    """Their address is wider than their value."""
+    store = """
+        ld.param.u64 %rd1, [out];
+        mov.u32 %r0, %tid.x;
+        mul.wide.u32 %rd2, %r0, 4;
+        add.s64 %rd1, %rd1, %rd2;
+        st.global.u32 [%rd1], %r0;"""
+    report, _ = timed(kernel(store, registers=".reg .b64 %rd<3>; .reg .b32 %r<1>;"))
+    (cluster,) = report.timing.clusters
+    assert (list(cluster["written"].values()), cluster["read"]) == ([128], {})
+    assert list(report.timing.written.values()) == [128]
+
+
+def test_a_line_that_was_read_before_is_not_waited_for_as_memory_is():
+    def twice(apart: int) -> float:
+        body = f"""
+            ld.param.u64 %rd1, [out];
+            ld.global.u64 %rd2, [%rd1];
+            add.s64 %rd3, %rd1, %rd2;
+            ld.global.u64 %rd4, [%rd3+{apart}];
+            add.s64 %rd5, %rd4, %rd4;"""
+        module = kernel(body, registers=".reg .b64 %rd<6>;")
+        return timed(module, grid=4)[0].timing.modelled(without_code()).cycles
+
+    # Memory has the other line; a byte is asked for by all CTAs, so that each of them waits for all of its latency.
+    assert twice(128) - twice(8) == pytest.approx(H200["hbm_latency"], abs=10)
+    assert twice(16) == twice(8)
+
+
+def test_the_clock_falls_with_products_and_with_what_memory_moves():
+    gpu = architecture("h200")
+    rate, nominal = gpu.times["hbm_bytes"].value, gpu.clock_mhz.value
+    assert clock(gpu, 0.0, 0.0) == pytest.approx(nominal, rel=0.003)
+    assert clock(gpu, 1.0, 0.0) == pytest.approx(gpu.power_clock_mhz.value)
+    # As 62 calls had it on an H200: decode that memory bounds, and prefill at 64 and 256.
+    assert clock(gpu, 0.2, 0.65 * rate) == pytest.approx(1773, rel=0.02)
+    assert clock(gpu, 0.52, 0.05 * rate) == pytest.approx(1775, rel=0.02)
+    assert clock(gpu, 0.9, 0.0) == pytest.approx(1627, rel=0.02)
+
+
+def test_memory_keeps_its_rate_when_the_clock_falls(monkeypatch):
+    """A launch that memory bounds takes as long whatever the multiprocessors' clock is."""
+    body = """
+        ld.param.u64 %rd1, [out];
+        mov.u32 %r0, %ctaid.x;
+        mad.wide.u32 %rd1, %r0, 16384, %rd1;
+        """ + "".join(f"st.global.u32 [%rd1+{128 * k}], %r0;\n" for k in range(128))
+    timing = timed(kernel(body, registers=".reg .b64 %rd<2>; .reg .b32 %r<1>;"), grid=264, block=128)[0].timing
+    whole = timing.modelled()
+    power = replace(timing.architecture.power_clock_mhz, value=1000.0)
+    timing.architecture = replace(timing.architecture, power_clock_mhz=power)
+    slower = timing.modelled()
+    assert slower.clock_mhz < 0.8 * whole.clock_mhz
+    assert slower.cycles < whole.cycles
+
+
 BULK_STORE = (
     BULK
     + """
