@@ -31,8 +31,8 @@ _OTHERS: Final = (
     "at worst"
 )
 WITHIN: Final[Mapping[str, str]] = {
-    "h200": "within 8% on the mean and 20% at worst, over 62 shapes",
-    "h100": "within 8% on the mean and 22% at worst, over 55 shapes",
+    "h200": "within 6% on the mean and 16% at worst, over 62 shapes",
+    "h100": "within 6% on the mean and 19% at worst, over 55 shapes",
     "b200": _OTHERS,
     "gb200": _OTHERS,
     "gb300": "held to nothing; a GB200 with twice the exponentials and a guess of its clock",
