@@ -146,7 +146,7 @@ def _draw(
     variant: Variant,
     call: Call,
     addresses: Mapping[str, int],
-    work: Sequence[float],
+    work: list[float],
 ) -> None:
     """A call whose CTAs draw row tiles: those that are looked at do one each, and then two of some."""
     device.grid = row_tiles, _, _ = forward_grid(variant, call, draws=False)
