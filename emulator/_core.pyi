@@ -57,6 +57,7 @@ class Recorder:
         from_l2: float,
         from_hbm: float,
         waits: float,
+        to_hbm: float,
         traced: bool,
         ranks: Sequence[int] = ...,
     ) -> dict[str, Any]: ...

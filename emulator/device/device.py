@@ -113,6 +113,7 @@ class Device(Memory):
         self._workspace: Buffer | None = None  # of cooperative launches
         self.work: Sequence[float] = ()  # with timing: what each cluster of a launch of so many has to do, in any unit
         self.counter = 0  # sampled: the address of a count from which CTAs draw, each what it would if all did in turns
+        self.looked_at: Sequence[int] = ()  # with timing: clusters that are, in place of those that the model chooses
         self._reordered = reordered
         self._observers = 0
         self._host_work = 0
@@ -225,7 +226,7 @@ class Device(Memory):
         if self._timed is not None:
             in_memory = sum(b.nbytes for b in self._buffers.values())
             launch = (info, decoded, ctas, threads, clusters, shared_bytes)
-            shape = self._timed.record(*launch, self.work, in_memory, self.counter)
+            shape = self._timed.record(*launch, self.work, in_memory, self.counter, self.looked_at)
         raw = self._machine.run(
             decoded.program,
             ctas,

@@ -44,15 +44,19 @@ class Timed:
         work: Sequence[float],
         in_memory: int,
         counter: int,
+        looked_at: Sequence[int] = (),
     ) -> Shape:
         """Asks the machine for recordings of some clusters of the launch to come. `work` is what each cluster has to
-        do, of a launch of so many; `in_memory` the bytes of all buffers; `counter` an address from which CTAs draw."""
+        do, of a launch of so many; `in_memory` the bytes of all buffers; `counter` an address from which CTAs draw;
+        `looked_at` are clusters to record, in place of those that are chosen here."""
         along_x, size = grid[0] // cluster[0], math.prod(cluster)
         samples = tuple(x * cluster[0] for x in sampled(along_x, DRAWING if counter else SAMPLES))
         firsts: tuple[int, ...] = ()
         if len(work) * size == math.prod(grid):
             firsts = first_ctas(grid, cluster)
             samples = tuple(firsts[n] for n in sampled_by(work))
+        if looked_at:
+            samples = tuple(sorted(set(looked_at)))
         second = behind_first(grid, cluster)
         self._machine.recorded = sorted({*samples, *(() if second is None else (second,))})
         self._machine.only_recorded = self._only
@@ -63,12 +67,14 @@ class Timed:
             by_memory, math.prod(block), self._architecture.registers, info.least_ctas, decoded.live
         )
         shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        shape = replace(shape, spread_out=not looked_at or counter > 0)
         if firsts:
             shape = replace(shape, firsts=firsts, work=tuple(work))
         # Of a launch that fits into L2 and into one wave with room to spare nobody needs to know who reads what.
         small = in_memory <= self._architecture.l2_capacity.value
         one_turn = small and shape.clusters < shape.slots(self._architecture)
-        self._machine.glimpsed = [] if one_turn else at_once(grid, cluster, shape.slots(self._architecture))
+        nobody = one_turn or (counter and looked_at)
+        self._machine.glimpsed = [] if nobody else at_once(grid, cluster, shape.slots(self._architecture))
         return shape
 
     def timing(self, decoded: Decoded, shape: Shape, sizes: Mapping[int, int]) -> Timing:

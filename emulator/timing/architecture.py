@@ -42,6 +42,8 @@ class Architecture:
     clusters: Mapping[int, int]  # of a number of CTAs, one an SM: how many it holds, where its SMs would hold more
     clock_mhz: Constant
     power_clock_mhz: Constant  # at which the tensor pipe may be busy all the time
+    power_always: Constant  # of the SMs' power at that clock, the part that does not come from the tensor pipe
+    power_memory: Constant  # of the GPU's limit, what memory takes at its full rate
     launch_us: Constant
     combine_us: Constant  # of a launch that overlaps the one before it
     l2_capacity: Constant  # bytes

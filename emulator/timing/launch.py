@@ -20,6 +20,7 @@ import numpy as np
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
+from fmha.emulator.timing.clock import clock
 from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, readers_at_once, turns_of
 
 SAMPLES: Final = 5  # along x
@@ -75,6 +76,7 @@ class Shape:
     second: int | None  # the one behind the first in the order of the grid, where there is one
     firsts: tuple[int, ...] = ()  # with `work`: the first CTA of each cluster, in the order of the grid
     work: tuple[float, ...] = ()  # of each cluster, where those of one x differ
+    spread_out: bool = True  # the samples are as far from one another along x, so that their mean is that of all
 
     def at_work(self, ordinal: int, gpu: Architecture) -> float:
         """Multiprocessors that are, on average, while this cluster is. Where work differs, those whose clusters have
@@ -134,12 +136,16 @@ class Timing:
         """`sizes`: bytes of each allocation by its address; `resident`: those that L2 holds before the launch."""
         self.architecture = architecture
         # Whether a cluster goes on with the work of others (clusterlaunchcontrol): then an SM starts no other.
-        clusters = recorder.clusters
+        self.clusters = clusters = recorder.clusters
         self.claims = any(c["claims"] for c in clusters)
         columns = max((c["tensor_columns"] for c in clusters), default=0)
         self.shape = shape = replace(shape, resident=max(1, min(shape.resident, TENSOR_COLUMNS // max(1, columns))))
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
-        self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
+        # Where as many CTAs as the GPU holds draw what the grid's would do: in which order, by the number in the grid;
+        # and recordings of some that draw two, with whose work they do.
+        self.order: Sequence[int] = ()
+        self.pairs: tuple[Timing, Sequence[tuple[int, tuple[int, int]]]] | None = None
+        self.to_memory = 1.0  # of what it writes, the part that memory gets while it lasts
         self.pieces: Sequence[float] = ()  # what CTAs draw that are replayed with all that they draw: how long each is
         self.sources = sources  # by pc
         self.ranks: Sequence[int] = ()  # by pc, the order in which warps execute, if not the PTX's
@@ -154,7 +160,7 @@ class Timing:
         for what, by_base in (("read", asked), ("written", written)):
             for base in {base for cluster in clusters for base in cluster[what]}:
                 of = {c["ordinal"]: float(c[what].get(base, 0)) for c in clusters}
-                if shape.work:
+                if shape.work or not shape.spread_out:
                     by_base[base] = sum(shape.spread({n: of[n] for n in shape.samples}))
                 else:
                     by_base[base] = sum(of.values()) * shape.clusters / len(of)
@@ -223,18 +229,22 @@ class Timing:
         times: Mapping[str, float] | None = None,
         traced: bool = False,
         share: Share | None = None,
+        of: Timing | None = None,
     ) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is that of `modelled` if
-        left out."""
+        left out; `of` a launch of the same kernel that has recorded it."""
         copies, share = self.shape.copies(self.architecture), share or self._found(times)[1]
-        raw = self._recorder.replay(
+        raw = (of or self)._recorder.replay(
             self._program,
             [ordinal] * copies,
             self.architecture.values | dict(times or {}),
-            sms=self.shape.at_work(ordinal, self.architecture),
+            sms=float(self.architecture.multiprocessors)
+            if self.order
+            else self.shape.at_work(ordinal, self.architecture),
             from_l2=share.from_l2,
             from_hbm=share.from_hbm,
             waits=share.waits,
+            to_hbm=self.to_memory,
             traced=traced,
             ranks=self.ranks,
         )
@@ -248,6 +258,12 @@ class Timing:
             raw["issuers"],
             raw["forced"],
             raw["before"],
+        )
+
+    def _sms(self, ordinal: int) -> float:
+        """That are at work while a cluster is: all, where CTAs draw one piece of work after the other."""
+        return (
+            float(self.architecture.multiprocessors) if self.order else self.shape.at_work(ordinal, self.architecture)
         )
 
     def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
@@ -267,6 +283,15 @@ class Timing:
         busy = sum(r.busy["tensor"] for r in replayed.values()) / len(replayed) / self.shape.copies(self.architecture)
         return busy * self.shape.clusters * self.shape.cluster_size / self.architecture.multiprocessors
 
+    def _overlap(self, alone: Sequence[float], times: Mapping[str, float], share: Share) -> float:
+        """Cycles that a CTA which draws what `alone` lasts so long begins the next before it has ended one."""
+        if self.pairs is None:
+            return 0.0
+        drawn, pairs = self.pairs
+        both = {cta: self.replay(cta, times, share=share, of=drawn).cycles for cta, _ in pairs}
+        saved = [sum(alone[n] for n in own) - both[cta] for cta, own in pairs]
+        return max(0.0, sum(saved) / len(saved)) if saved else 0.0
+
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""
         return self._found(times)[0]
@@ -280,17 +305,27 @@ class Timing:
         return self._modelled(times, self.apart), self.apart
 
     def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
+        """Memory has a clock of its own: while that of SMs is lower it moves more in a cycle of theirs."""
+        said, gpu = self._at_once(times, share), self.architecture
+        if said.clock_mhz == gpu.clock_mhz.value:
+            return said
+        given = dict(times or {})
+        given.setdefault("hbm_bytes", gpu.times["hbm_bytes"].value * gpu.clock_mhz.value / said.clock_mhz)
+        return self._at_once(given, share)
+
+    def _at_once(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
         replayed = self._replays(times, share)
         first = self._lasting(replayed)
         slots = self.shape.slots(self.architecture)
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
-            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn or self.claims else {})
-            later = self._lasting(self._replays({**(times or {}), **known}, share))
-        clusters = list(zip(first, later, strict=True))
-        for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
-            heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
+            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.order or self.claims else {})
+            warmed = {**(times or {}), **known}
+            later = self._lasting(self._replays(warmed, share))
+            later = [cycles - overlap for overlap in [self._overlap(later, warmed, share)] for cycles in later]
+        for n in self.order or range(self.shape.clusters):
+            heapq.heapreplace(ends, ends[0] + (later[n] if ends[0] else first[n]))
         cycles = max(ends) if not self.pieces else sum(first) / len(first) * uneven(self.pieces, len(ends))
         own = sum(r.cycles for r in replayed.values())
         servers = next(iter(replayed.values())).busy
@@ -298,11 +333,10 @@ class Timing:
         bound = max(busy, key=lambda name: busy[name])
         at_work = self.shape.clusters * sum(later) / len(later) / (slots * cycles)
         hidden = min(r.before for r in replayed.values()) if self.overlaps else 0.0
-        # Power goes with the work of a cycle and the cube of the clock, for the voltage follows it.
-        power = self.architecture.power_clock_mhz.value / max(busy["tensor"] * at_work, 1e-3) ** (1 / 3)
+        moved = share.from_hbm * self.asked + self.to_memory * sum(self.written.values())
         return Modelled(
             cycles - hidden,
-            min(self.architecture.clock_mhz.value, power),
+            clock(self.architecture, busy["tensor"] * at_work, moved / cycles),
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",

@@ -23,7 +23,7 @@ from fmha.harness.stages.preflight import git_facts, project_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.call_time import Order
-    from fmha.harness.see.modelled import ModelledRow
+    from fmha.harness.see.modelled import Measured, ModelledRow
     from fmha.harness.see.picture import Point
 
 HELP = f"""Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
@@ -146,7 +146,12 @@ def _run(
 
 
 def _rows(
-    words: _Words, names: list[tuple[str, ...]], gpu: str | None, times: Mapping[str, float], order: Order, free: bool
+    words: _Words,
+    names: list[tuple[str, ...]],
+    gpu: str | None,
+    times: Mapping[str, Measured],
+    order: Order,
+    free: bool,
 ) -> list[ModelledRow]:
     """In the order of the names. Kernels of ours are built all at once, and the rest by itself."""
     from fmha.harness.see import modelled
@@ -191,7 +196,7 @@ def table(rows: list[ModelledRow]) -> list[str]:
     width = max(len("kernel"), *(len(row.name) for row in rows))
     lines = [f"{'kernel':{width}}  splits  modelled us  bound    memory us  product us  of floor  measured us  error"]
     for row in rows:
-        beside = "" if row.measured_us is None else f"  {row.measured_us:11.1f}  {row.error:+5.0%}"
+        beside = "" if row.measured_us is None else f"  {row.measured_us:11.1f}  {_error(row)}"
         lines.append(
             f"{row.name:{width}}  {row.splits or '-':>6}  {row.modelled_us:11.1f}  {row.bound:7}  "
             f"{row.memory_floor_us:9.1f}  {row.product_floor_us:10.1f}  {row.floor_us / row.modelled_us:8.0%}{beside}"
@@ -208,10 +213,17 @@ def table(rows: list[ModelledRow]) -> list[str]:
             lines.append(f"{row.name}, if this were free: {gains or 'nothing'}")
     if doubtful := sum(row.forced > 0 for row in rows):
         lines.append(f"of {doubtful} the model could not follow every wait: their times are not to be trusted")
+    if others := sum(row.other_call for row in rows):
+        lines.append(f"{others} were measured with other splits than the call takes: another call, and not compared")
     errors = [abs(row.error) for row in rows if row.error is not None]
     if errors:
         lines.append(f"{len(errors)} measured: mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}")
     return lines
+
+
+def _error(row: ModelledRow) -> str:
+    """A share; or the splits of the other call that was measured."""
+    return f"with {row.measured_splits} splits" if row.error is None else f"{row.error:+5.0%}"
 
 
 def _roofs(row: ModelledRow) -> tuple[float, float]:

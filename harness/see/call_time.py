@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
-from fmha.emulator.timing.launch import Modelled, Timing
-from fmha.harness.contract.device import Device
+from fmha.emulator.timing.launch import Modelled, Timing, sampled, sampled_by
+from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, Params
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
-from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
-from fmha.harness.see.lengths import Given, lengths_of, numbers, pieces_of, seen_by, work_of
+from fmha.harness.kernel_side.launch import Call, forward_grid, launch_attention, tile_rows, walkers_of
+from fmha.harness.see.lengths import PERIOD, Given, from_end, lengths_of, numbers, pieces_of, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
+from fmha.harness.see.walked import Order as Drawn
+from fmha.harness.see.walked import pairs
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
 
 Order = Literal["ptx", "sass"]
+_AT_ONCE = 128 * PERIOD  # elements of a tensor that are made and copied together
 PIECES_OF_A_CTA = 2  # at least, in the mean, where three CTAs that draw row tiles stand for all
 
 
@@ -66,9 +69,11 @@ def tensors_of(device: Device, call: Call) -> dict[str, int]:
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):
-        data = numbers(count * call.head_dim, k)
-        addresses[name] = device.alloc(data.nbytes, name)
-        device.upload(addresses[name], data)
+        elements = count * call.head_dim
+        addresses[name] = device.alloc(2 * elements, name)
+        data = numbers(min(elements, _AT_ONCE), k)
+        for first in range(0, elements, _AT_ONCE):
+            device.upload(addresses[name] + 2 * first, data[: elements - first])
     addresses["o"] = device.alloc(rows * call.head_dim * (2 if call.output_bf16 else 4), "o")
     for name in ("row_max", "row_sum", "lse"):
         addresses[name] = device.alloc(rows * 4, name)
@@ -83,37 +88,34 @@ def model(
     """Launches `call` on a device that keeps time, over the operands `of` a configuration, or over random numbers of
     the call's sizes. Lists of sparse keys are not modelled."""
     # With balanced splits each CTA leaves for the combine kernel which planes it has a part of: all have to run.
-    device = EmulatorDevice(
-        0,
-        "realistic",
-        checks=False,
-        threads=1,
-        timing=gpu,
-        reordered=order == "sass",
-        sampled=call.balance is None,
-    )
+    device = _Gridded(gpu, order, sampled=call.balance is None)
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
     lengths = [(call.t, call.s_k)] * call.batch if of is None else lengths_of(of)
-    walkers = walkers_of(variant, call)
-    draws = walkers > 0
-    if draws and call.total_q is not None:  # which row tiles there are each CTA finds out, and that once
-        pieces = len(pieces_of(variant, call, lengths))
-        if pieces < PIECES_OF_A_CTA * walkers:  # the three that are recorded say nothing of a launch's longest then
+    walkers, module = walkers_of(variant, call), device.load(artifact)
+    if walkers and "drawn" not in addresses:
+        addresses["drawn"] = device.alloc(4, "drawn")
+    if walkers and call.total_q is not None:  # which row tiles there are each CTA finds out, and that once
+        pieces = pieces_of(variant, call, lengths)
+        if len(pieces) < PIECES_OF_A_CTA * walkers:  # the three that are recorded say nothing of the longest then
             raise UserError(
-                f"packed queries of {pieces} row tiles, which {walkers} CTAs draw: three say too little of so few",
+                f"packed queries of {len(pieces)} row tiles, which {walkers} CTAs draw: three say too little of so few",
                 where=variant.name,
                 next_step="take more or longer sequences, or measure it",
             )
         device.counter = addresses["drawn"]
+        launch_attention(device, module, variant, call, addresses)
+        device.timings[0][1].pieces = pieces
+    elif walkers:
+        _draw(device, module, variant, call, addresses, work_of(variant, call, lengths))
     else:  # each row tile has a CTA of its own
         addresses.pop("drawn", None)
         if of is not None:
-            device.work = work_of(variant, call, of)
-    launch_attention(device, device.load(artifact), variant, call, addresses)
-    if device.counter:
-        device.timings[0][1].pieces = pieces_of(variant, call, lengths)
-    else:
-        device.timings[0][1].drawn = draws
+            device.work = work_of(variant, call, lengths)
+        launch_attention(device, module, variant, call, addresses)
+    for n, (_, timing) in enumerate(device.timings):  # what the next launch reads stays in L2
+        read = {base for _, behind in device.timings[n + 1 :] for base in behind.read}
+        if written := sum(timing.written.values()):
+            timing.to_memory = 1 - sum(timing.written.get(base, 0.0) for base in read) / written
     rows, keys = (sum(each) for each in zip(*lengths, strict=True))
     seen = sum(seen_by(call, *each) for each in lengths)
     moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))
@@ -121,18 +123,64 @@ def model(
     return in_order(
         order,
         CallTime(architecture(gpu), tuple(device.timings), moved, flop),
-        load_ptx(artifact),
+        lambda: load_ptx(artifact),
         artifact,
     )
 
 
-def in_order(order: Order, time: CallTime, module: Module, where: Path) -> CallTime:
+class _Gridded(EmulatorDevice):
+    """One that keeps time, and launches in the grid that it is told."""
+
+    def __init__(self, gpu: str, order: Order, sampled: bool) -> None:
+        super().__init__(
+            0, "realistic", checks=False, threads=1, timing=gpu, reordered=order == "sass", sampled=sampled
+        )
+        self.grid: tuple[int, int, int] | None = None
+
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
+        return super().launch(module, entry, replace(config, grid=self.grid or config.grid), params)
+
+
+def _draw(
+    device: _Gridded,
+    module: LoadedModule,
+    variant: Variant,
+    call: Call,
+    addresses: Mapping[str, int],
+    work: list[float],
+) -> None:
+    """A call whose CTAs draw row tiles: those that are looked at do one each, and then two of some."""
+    device.grid = row_tiles, _, _ = forward_grid(variant, call, draws=False)
+    windowed = call.window_left is not None or call.window_right is not None
+    even = call.t * call.planes.heads % tile_rows(variant, call) == 0
+    lacking = None if even else row_tiles - 1 if from_end(variant, call) else 0  # the last row tile is the first CTA's
+    ctas, twos = pairs(call, work, lacking, row_tiles)
+    own = {n for two in twos for n in two.own}
+    if work == work[:row_tiles] * (len(work) // row_tiles):
+        places = {*(sampled(row_tiles) if windowed else (0, row_tiles - 1)), *(n % row_tiles for n in own)}
+        if lacking is not None:  # it and the one beside it
+            places |= {lacking, min(max(lacking, 1), max(row_tiles - 2, 0))}
+    else:
+        device.work, places = work, {*sampled_by(work), *own}
+    device.looked_at = sorted(places)
+    launch_attention(device, module, variant, call, addresses)
+    entry, timing = device.timings.pop()
+    timing.order = Drawn.of(call, row_tiles, walkers_of(variant, call)).ctas()
+    if twos:
+        device.work, device.looked_at, device.counter = (), [two.cta for two in twos], addresses["drawn"]
+        device.grid = ctas, 1, 1
+        launch_attention(device, module, variant, call, addresses)
+        timing.pairs = device.timings.pop()[1], [(two.cta, two.own) for two in twos]
+    device.timings.append((entry, timing))
+
+
+def in_order(order: Order, time: CallTime, module: Callable[[], Module], where: Path) -> CallTime:
     """The same launches with their warps in an order. For SASS they are `module`'s, which lies at `where`, and a device
     that is `reordered` has recorded them."""
     if order == "ptx":
         return time
     sources = [source for _, timing in time.timings for source in timing.sources]
-    listings = disassembled(module.parsed.source, time.architecture.arch, sources, where)
+    listings = disassembled(module().parsed.source, time.architecture.arch, sources, where)
     for entry, timing in time.timings:
         timing.ranks = listings[entry].ranks(timing.sources)
     return replace(time, sass=listings)

@@ -132,7 +132,7 @@ def _own(
             0, "realistic", checks=False, threads=1, timing=gpu, around=clock, sampled=False, reordered=reordered
         )
         launched(device, timed)
-        return in_order(order, of_timings(gpu, clock.timings), load_ptx(Path(timed.ptx)), Path(timed.ptx))
+        return in_order(order, of_timings(gpu, clock.timings), lambda: load_ptx(Path(timed.ptx)), Path(timed.ptx))
 
     return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 

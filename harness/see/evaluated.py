@@ -178,7 +178,8 @@ def _of_launches(probes: Probes, gpu: Architecture) -> dict[str, float]:
     if load.median < _BUSY * probes["clock"].median:
         interval = rows_of_product(gpu) * 256 * 16 / gpu.times["matrix_rate"].value
         busy = interval * products.size / products.median
-        found["power_clock_mhz"] = load.median * busy ** (1 / 3)
+        always = gpu.power_always.value
+        found["power_clock_mhz"] = load.median * (always + (1 - always) * busy) ** (1 / 3)
     return found
 
 

@@ -15,18 +15,18 @@ from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
 from fmha.harness.kernel_side.choice import ARCH
-from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows
+from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows, walkers_of
 from fmha.harness.kernel_side.params import query_blocks
 from fmha.harness.kernel_side.portions import portions_of
 from fmha.harness.kernel_side.variants import goes_through_row_tiles
 from fmha.harness.worker.launch.scatter import key_lengths, query_lengths, scattered
 
-_PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
+PERIOD: Final = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 
 
 def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
     """What a tensor holds, as bf16."""
-    drawn = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
+    drawn = round_to_bf16(np.random.default_rng(0).standard_normal(PERIOD, np.float32))
     return np.resize(np.roll(drawn, 12345 * tensor), count)
 
 
@@ -92,13 +92,12 @@ def seen_by(call: Call, queries: int, keys: int) -> float:
     return float(np.sum(np.maximum(end - begin, 0) + np.zeros(queries)))
 
 
-def work_of(variant: Variant, call: Call, given: Given) -> list[float]:
-    """Tiles of keys of each CTA of the forward kernel, in the order of the grid; empty where all of one x have as much,
-    as they have with balanced splits on sm_90a."""
-    pairs = lengths_of(given)
+def work_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """Tiles of keys of each CTA of the forward kernel, in the order of a grid in which each row tile has its own; empty
+    where nobody draws and all of one x have as much, as they have with balanced splits on sm_90a."""
     if call.balance and variant.arch != ARCH:
         return _of_portions(variant, call, pairs)
-    if call.balance or len(set(pairs)) == 1:
+    if call.balance or (len(set(pairs)) == 1 and not walkers_of(variant, call)):
         return []
     (x, splits, _), of_planes = forward_grid(variant, call, draws=False), _of_row_tiles(variant, call, pairs)
     if goes_through_row_tiles(variant):
@@ -145,6 +144,12 @@ def _of_portions(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]])
     return found
 
 
+def from_end(variant: Variant, call: Call) -> bool:
+    """Whether row tiles end with a plane's last row: Walk::from_end of kernel/sm90/walk.cuh."""
+    windowed = call.window_left is not None or call.window_right is not None
+    return windowed and variant.shape.rows > variant.shape.keys and walkers_of(variant, call) > 0
+
+
 def pieces_of(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]) -> list[float]:
     """How long each row tile is that CTAs draw: its tiles of keys, and as much as one of these to begin and to end. Of
     packed queries those behind an entry's last one are not drawn."""
@@ -160,9 +165,11 @@ def _of_row_tiles(variant: Variant, call: Call, pairs: Sequence[tuple[int, int]]
     row_tiles = query_blocks(replace(variant.shape, rows=rows), call.t, heads, call.topk)
     of_planes = []
     for queries, keys in pairs:
+        lacking = -queries * heads % rows if from_end(variant, call) else 0
         tiles = []
         for x in range(row_tiles):
-            first, last = x * rows // heads, min(-(-(x + 1) * rows // heads), queries) - 1
+            begin = max(x * rows - lacking, 0)
+            first, last = begin // heads, min(-(-((x + 1) * rows - lacking) // heads), queries) - 1
             tiles.append(_tiles(call, keys_of_tile, queries, keys, first, last) if last >= first else 0)
         of_planes += [tiles] * call.kv_heads
     return of_planes

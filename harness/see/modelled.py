@@ -31,8 +31,8 @@ _OTHERS: Final = (
     "at worst"
 )
 WITHIN: Final[Mapping[str, str]] = {
-    "h200": "within 8% on the mean and 20% at worst, over 62 shapes",
-    "h100": "within 8% on the mean and 22% at worst, over 55 shapes",
+    "h200": "within 6% on the mean and 16% at worst, over 62 shapes",
+    "h100": "within 6% on the mean and 19% at worst, over 55 shapes",
     "b200": _OTHERS,
     "gb200": _OTHERS,
     "gb300": "held to nothing; a GB200 with twice the exponentials and a guess of its clock",
@@ -68,6 +68,7 @@ class ModelledRow:
     flop: float | None
     forced: int
     measured_us: float | None = None
+    measured_splits: int | None = None  # None where nobody has said
     launches: tuple[tuple[str, float], ...] = ()  # the time of each by itself, by its entry
     free: Mapping[str, float] | None = None  # what the call gains if a thing cost nothing, as a part of its time
     gpu: str = "b200"
@@ -80,8 +81,13 @@ class ModelledRow:
 
     @property
     def error(self) -> float | None:
-        """Of the model, relative to what was measured."""
-        return None if self.measured_us is None else self.modelled_us / self.measured_us - 1
+        """Of the model, relative to what was measured, where that was the same call."""
+        return None if self.measured_us is None or self.other_call else self.modelled_us / self.measured_us - 1
+
+    @property
+    def other_call(self) -> bool:
+        """Whether what was measured had other splits."""
+        return self.measured_splits not in (None, self.splits)
 
 
 def known_gpu(gpu: str) -> Architecture:
@@ -147,11 +153,11 @@ def matched(time: CallTime) -> list[str]:
 
 
 def row_of(
-    item: Configuration, call: Call, time: CallTime, measured_us: float | None = None, free: bool = False
+    item: Configuration, call: Call, time: CallTime, beside: Measured | None = None, free: bool = False
 ) -> ModelledRow:
     """Of a call of attention."""
-    found = row_of_launches(item.id, time, free)
-    return replace(found, splits=call.splits, measured_us=measured_us, parameters=item.parameters)
+    found = replace(row_of_launches(item.id, time, free), splits=call.splits, parameters=item.parameters)
+    return found if beside is None else replace(found, measured_us=beside.us, measured_splits=beside.splits)
 
 
 def row_of_launches(name: str, time: CallTime, free: bool = False) -> ModelledRow:
@@ -173,6 +179,7 @@ def row_of_launches(name: str, time: CallTime, free: bool = False) -> ModelledRo
         time.bytes,
         time.flop,
         sum(m.forced for m in launches),
+        None,
         None,
         tuple((entry, m.seconds * 1e6) for (entry, _), m in zip(time.timings, launches, strict=True)),
         _gains(time) if free else None,
@@ -211,18 +218,34 @@ def only(time: CallTime, which: str | None) -> CallTime:
     return replace(of_timings(time.architecture.name, [one]), sass=time.sass)
 
 
-def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, float]:
-    """Microseconds by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed
-    sequences and of heads beside one another are left out, and said to be: no configuration's name has their
-    lengths."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A call of a record."""
+
+    us: float
+    splits: int | None  # None where the record has them not
+
+
+def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Measured]:
+    """Calls by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed sequences
+    and of heads beside one another are left out, and said to be: no configuration's name has their lengths. Of
+    those without their splits it is said how many there are."""
     try:
         every = json.loads(path.read_text(encoding="utf-8"))["rows"]
         rows = [row for row in every if not (row.get("lengths") or row.get("by_token"))]
         if len(rows) < len(every):
             say(f"{len(every) - len(rows)} rows left out: no configuration's name says their lengths or layout")
-        return {configuration_of(row).id: float(row["results"]["ours"]["median_us"]) for row in rows}
+        found = {configuration_of(row).id: _of_record(row["results"]["ours"]) for row in rows}
+        if unknown := sum(one.splits is None for one in found.values()):
+            say(f"of {unknown} rows the record has no splits: they may be other calls than those that are modelled")
+        return found
     except (ValueError, KeyError, TypeError) as error:
         raise UserError("this is no record of `fmha bench --peer`", where=str(path)) from error
+
+
+def _of_record(ours: Mapping[str, Any]) -> Measured:
+    splits = ours.get("splits")
+    return Measured(float(ours["median_us"]), None if splits is None else int(splits))
 
 
 def configuration_of(row: Mapping[str, Any]) -> Configuration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
+from fmha.emulator.timing.clock import clock
 from fmha.emulator.timing.launch import sampled, uneven
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
@@ -332,6 +334,49 @@ mov.u32 %r2, %tid.x;
 mov.u32 %r3, tile;
 mov.u32 %r4, bar;
 """
+
+
+def test_what_plain_stores_write_is_known():
+    """Their address is wider than their value."""
+    store = """
+        ld.param.u64 %rd1, [out];
+        mov.u32 %r0, %tid.x;
+        mul.wide.u32 %rd2, %r0, 4;
+        add.s64 %rd1, %rd1, %rd2;
+        st.global.u32 [%rd1], %r0;"""
+    report, _ = timed(kernel(store, registers=".reg .b64 %rd<3>; .reg .b32 %r<1>;"))
+    (cluster,) = report.timing.clusters
+    assert (list(cluster["written"].values()), cluster["read"]) == ([128], {})
+    assert list(report.timing.written.values()) == [128]
+
+
+def test_a_line_that_was_read_before_is_not_waited_for_as_memory_is():
+    def twice(apart: int) -> float:
+        body = f"""
+            ld.param.u64 %rd1, [out];
+            ld.global.u64 %rd2, [%rd1];
+            add.s64 %rd3, %rd1, %rd2;
+            ld.global.u64 %rd4, [%rd3+{apart}];
+            add.s64 %rd5, %rd4, %rd4;"""
+        module = kernel(body, registers=".reg .b64 %rd<6>;")
+        return timed(module, grid=4)[0].timing.modelled(without_code()).cycles
+
+    # Memory has the other line; a byte is asked for by all CTAs, so that each of them waits for all of its latency.
+    assert twice(128) - twice(8) == pytest.approx(H200["hbm_latency"], abs=10)
+    assert twice(16) == twice(8)
+
+
+def test_the_clock_falls_with_products_and_with_what_memory_moves():
+    gpu = architecture("h200")
+    rate, nominal = gpu.times["hbm_bytes"].value, gpu.clock_mhz.value
+    assert clock(gpu, 0.0, 0.0) == pytest.approx(nominal, rel=0.003)
+    assert clock(gpu, 1.0, 0.0) == pytest.approx(gpu.power_clock_mhz.value)
+    # As 62 calls had it on an H200: decode that memory bounds, and prefill at 64 and 256.
+    assert clock(gpu, 0.2, 0.65 * rate) == pytest.approx(1773, rel=0.02)
+    assert clock(gpu, 0.52, 0.05 * rate) == pytest.approx(1775, rel=0.02)
+    assert clock(gpu, 0.9, 0.0) == pytest.approx(1627, rel=0.02)
+
+
 BULK_STORE = (
     BULK
     + """
@@ -376,6 +421,24 @@ def loaded(cta: int, n: int = 32, size: int = 8192):
     assert warm is not None
     assert timing is not None
     return timing.modelled(without_code())
+
+
+def test_memory_keeps_its_rate_when_the_clock_falls():
+    """So that it moves more in a cycle, of which there are fewer a second."""
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 8192, [%r4];"
+    body = BULK_LOADS.replace("CTA", "8192").replace("LOADS", load).replace("BYTES", "8192")
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    out = device.alloc(8192 * 132, "out", zeroed=True)
+    timing = device.launch(kernel(body), "k", 132, 1, [out.address]).timing
+    assert timing is not None
+    cycles = []
+    for power in (1900.0, 1200.0):
+        gpu = architecture("h200")
+        timing.architecture = replace(gpu, power_clock_mhz=replace(gpu.power_clock_mhz, value=power))
+        said = timing.modelled()
+        cycles.append((said.cycles, said.clock_mhz))
+    (high, fast), (low, slow) = cycles
+    assert high - low == pytest.approx(8192 * 132 / H200["hbm_bytes"] * (fast - slow) / 1980, rel=0.1)
 
 
 def test_what_neighbours_read_together_l2_delivers_once():
@@ -462,7 +525,7 @@ def test_constants_are_all_that_the_core_wants_and_no_other():
         report.timing.modelled({"warp_speed": 9.0})
     with pytest.raises(ValueError, match="no value for the constant fma_latency"):
         report.timing._recorder.replay(
-            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 1, 0, 0, False
+            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 1, 0, 0, 0, False
         )
 
 

@@ -12,7 +12,7 @@ from fmha.harness.kernel_side import choice
 from fmha.harness.kernel_side.launch import Call, combine_of, forward_grid
 from fmha.harness.kernel_side.portions import portions_of
 from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.see.lengths import given, work_of
+from fmha.harness.see.lengths import given, lengths_of, work_of
 from fmha.harness.worker.launch.run_attention import call_of
 
 ARCH = "sm_100a"
@@ -76,7 +76,7 @@ def test_what_each_cta_has_is_what_its_rows_see(name: str) -> None:
     of, variant = given(item), variant_for(item, ARCH)
     assert not isinstance(variant, str)
     call = call_of(item, of.inputs, ARCH)
-    work, grid = work_of(variant, call, of), forward_grid(variant, call)
+    work, grid = work_of(variant, call, lengths_of(of)), forward_grid(variant, call)
     assert len(work) == grid[0] // variant.shape.ctas * grid[1] * grid[2]
     assert of.inputs.kv_lens is not None
     tile = variant.shape.keys * variant.shape.ctas

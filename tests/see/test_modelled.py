@@ -11,6 +11,7 @@ import pytest
 
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Shape, first_ctas, sampled_by
+from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.configuration import Configuration, parse_id
@@ -37,12 +38,22 @@ def time(repository, build_cache):
 
 
 def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
-    row = modelled.row_of(*time, measured_us=10.0)
+    row = modelled.row_of(*time, modelled.Measured(10.0, 2))
     assert row.forced == 0
     flop = 4 * 128 * 1024 * 64
     assert row.product_floor_us == pytest.approx(flop / 8192 / 148 / 1845)
     assert row.modelled_us > row.floor_us > 0
     assert row.error == pytest.approx(row.modelled_us / 10 - 1)
+
+
+def test_what_was_measured_with_other_splits_is_said_and_not_compared(time):
+    same, unknown, other = (modelled.row_of(*time, modelled.Measured(10.0, splits)) for splits in (2, None, 4))
+    assert (same.other_call, unknown.other_call, other.other_call) == (False, False, True)
+    assert other.error is None
+    told = table([same, other])
+    assert told[2].endswith("with 4 splits")
+    assert told[-2] == "1 were measured with other splits than the call takes: another call, and not compared"
+    assert told[-1].startswith("1 measured")
 
 
 def test_a_row_says_what_it_gains_if_one_thing_were_free(time):
@@ -137,13 +148,19 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     shape = {"head_dim": 128, "batch": 4, "heads": 32, "kv_heads": 2, "t": 8, "s_k": 512, "causal": True}
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5}}}]}))
-    assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": 7.5}
+    assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": modelled.Measured(7.5, None)}
     assert modelled.configuration_of(shape | {"head_dim": 512, "shared_kv": True}).kv == "shared"
     rows = [row | {"results": {"ours": {"median_us": 7.5}}} for row in (shape, shape | {"lengths": [8, 2]})]
     record.write_text(json.dumps({"rows": [*rows, rows[0] | {"by_token": True, "batch": 5}]}))
     said: list[str] = []
     assert len(modelled.measured(record, said.append)) == 1
-    assert said == ["2 rows left out: no configuration's name says their lengths or layout"]
+    assert said == [
+        "2 rows left out: no configuration's name says their lengths or layout",
+        "of 1 rows the record has no splits: they may be other calls than those that are modelled",
+    ]
+    record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5, "splits": 8}}}]}))
+    assert [one.splits for one in modelled.measured(record, said.append).values()] == [8]
+    assert len(said) == 2
     record.write_text("{}")
     with pytest.raises(UserError, match="no record of"):
         modelled.measured(record)
@@ -190,20 +207,28 @@ def test_what_each_cta_has_to_do_is_its_part_of_the_keys_of_its_entry() -> None:
     assert one.of is not None
     keys = one.variant.shape.keys
     tiles = [-(-length // keys) for length in LENGTHS]
-    assert work_of(one.variant, one.call, one.of) == [x for n in tiles for x in (n // 2, n - n // 2)]
+    assert work_of(one.variant, one.call, lengths_of(one.of)) == [x for n in tiles for x in (n // 2, n - n // 2)]
     alike = chosen(RAGGED, architecture("h200"), keys=np.full(8, 512, np.int32))
     assert alike.of is not None
-    assert work_of(alike.variant, alike.call, alike.of) == []
+    assert work_of(alike.variant, alike.call, lengths_of(alike.of)) == []
 
 
 def test_the_last_row_tile_of_an_entry_comes_first_on_hopper_where_none_is_drawn() -> None:
     one = chosen(parse_id("hd64_t512_sk512_b2_causal_lens-ragged_out-bf16"), architecture("h200"), keys=LENGTHS[:2])
     assert one.of is not None
-    work = work_of(one.variant, one.call, one.of)
+    work = work_of(one.variant, one.call, lengths_of(one.of))
     row_tiles = forward_grid(one.variant, one.call, draws=False)[0]
     chunks = [work[n : n + row_tiles] for n in range(0, len(work), row_tiles)]
     assert all(chunk == sorted(chunk, reverse=True) for chunk in chunks)
     assert chunks[0][0] > chunks[0][-1]
+
+
+def test_row_tiles_that_are_drawn_under_a_mask_end_with_the_last_row() -> None:
+    """So that the first one lacks rows: under a causal mask it has the fewest keys."""
+    one = chosen(parse_id("hd64_t1024_sk1024_b256_causal_out-bf16"), architecture("h200"))
+    assert one.variant.shape.rows == 192
+    tiles = work_of(one.variant, one.call, [(1024, 1024)] * 256)[:6]
+    assert tiles == [8, 7, 5, 4, 2, 1]  # of 128 keys, for rows up to 1024, 832, 640, 448, 256 and 64
 
 
 def test_row_tiles_that_are_drawn_are_those_of_queries_that_there_are() -> None:
@@ -309,6 +334,30 @@ def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(
     assert walkers_of(variant_of(items[1]), chosen(items[1], architecture("h200")).call) > 0
     assert few < drawn < 4 * few  # one wave, and two
     assert 1.2 * drawn < twice < 2.4 * drawn
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cached")
+def test_ctas_that_draw_two_row_tiles_do_those_that_they_are_taken_for(repository: Path) -> None:
+    """What they read says so: it is as much as the CTAs read that have these row tiles for themselves."""
+    item = parse_id("hd64_t500_sk500_b100_causal_out-bf16")
+    ((_, call, time),) = modelled.modelled(repository, [item], "h200", lambda line: None)
+    variant = chosen(item, architecture("h200")).variant
+    (_, timing), (row_tiles, _, _) = time.timings[0], forward_grid(variant, call, draws=False)
+    assert timing.pairs is not None
+    drawn, pairs = timing.pairs
+    alone, together = ({c["ordinal"]: c["read"] for c in t.clusters} for t in (timing, drawn))
+    assert pairs
+    assert sorted(timing.order) == list(range(row_tiles * 100))
+    for cta, own in pairs:
+        each = [alone[n % row_tiles] for n in own]
+        for base in each[0]:
+            assert together[cta][base] == each[0][base] + each[1][base]
+    assert any(alone[a % row_tiles] != alone[b % row_tiles] for _, (a, b) in pairs)
+    # A CTA that goes on begins the next row tile before it has ended one: the whole lasts less than its parts.
+    whole = time.seconds()
+    timing.pairs = None
+    assert 0.7 * time.seconds() < whole < time.seconds()
 
 
 def variant_of(item: Configuration) -> Variant:

@@ -295,8 +295,8 @@ const timing::ClusterRecording* recorded(const Recorder& recorder, u64 ordinal) 
 }
 
 nb::dict replay(const Recorder& recorder, const Program& program, const std::vector<u64>& ordinals,
-                const nb::dict& constants, double sms, double from_l2, double from_hbm, double waits, bool traced,
-                const std::vector<i64>& ranks) {
+                const nb::dict& constants, double sms, double from_l2, double from_hbm, double waits, double to_hbm,
+                bool traced, const std::vector<i64>& ranks) {
     std::vector<const timing::ClusterRecording*> clusters;
     for (u64 ordinal : ordinals) clusters.push_back(recorded(recorder, ordinal));
     timing::Result r;
@@ -305,7 +305,7 @@ nb::dict replay(const Recorder& recorder, const Program& program, const std::vec
         throw std::invalid_argument("a rank for each instruction is wanted, or none");
     {
         nb::gil_scoped_release release;
-        r = timing::replay(program, clusters, times, {sms, from_l2, from_hbm, waits}, traced, ranks);
+        r = timing::replay(program, clusters, times, {sms, from_l2, from_hbm, waits, to_hbm}, traced, ranks);
     }
     nb::dict d;
     d["cycles"] = r.cycles;
@@ -579,7 +579,7 @@ NB_MODULE(_core, module) {
         .def_prop_ro("first_reads", &first_reads)
         .def("shared_reads", &shared_reads, nb::arg("one"), nb::arg("other"))
         .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
-             nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("waits"), nb::arg("traced"),
+             nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("waits"), nb::arg("to_hbm"), nb::arg("traced"),
              nb::arg("ranks") = std::vector<i64>{});
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())

@@ -14,9 +14,10 @@ double moved(const Deed& d) { return std::max(d.b, 32 * d.c); }
 // Bytes from memory: when they are there. `ports_` are those of the SMs that get them. They are asked for piece by
 // piece, so that a box which is larger than what may still be in flight does not wait for room for all of it. `asked`:
 // when the last is asked for. Memory at work has others' bytes before these, the more so the more is on its way.
-double Replayer::fetch(Sm& sm, double at, double bytes, double latency, double asked) {
-    const double of_memory = share_.from_hbm * share_.sms / t_.hbm_bytes;
-    latency += share_.waits * t_.hbm_latency;
+// `known`: L2 has them, whatever it has of the launch's other reads.
+double Replayer::fetch(Sm& sm, double at, double bytes, double latency, double asked, bool known) {
+    const double of_memory = known ? 0 : share_.from_hbm * share_.sms / t_.hbm_bytes;
+    if (!known) latency += share_.waits * t_.hbm_latency;
     double end = 0;
     do {
         const double piece = std::min(bytes, kPiece);
@@ -38,9 +39,15 @@ double Replayer::fetch(Sm& sm, double at, double bytes, double latency, double a
     return end;
 }
 
-double Replayer::fetch_here(Sm& sm, double at, double bytes) {
+double Replayer::fetch_here(Sm& sm, double at, double bytes, bool known) {
     ports_.assign(1, &sm.port);
-    return fetch(sm, at, bytes, t_.l2_latency, 0);
+    return fetch(sm, at, bytes, t_.l2_latency, 0, known);
+}
+
+// L2 takes what is written, and makes room for it.
+void Replayer::write_back(Sm& sm, double at, double bytes) {
+    sm.l2.take(at, bytes * share_.sms / t_.l2_bytes);
+    sm.hbm.take(at, bytes * share_.to_hbm * share_.sms / t_.hbm_bytes);
 }
 
 void Replayer::access(Runner& w, Sm& sm, const Step& step, const Cost& c, const i32* o) {
@@ -54,12 +61,12 @@ void Replayer::access(Runner& w, Sm& sm, const Step& step, const Cost& c, const 
             operate(w, step.pc, w.time, end, Cause::cluster, d.a);
             results(w, c, o, end, Cause::cluster);
         } else if (d.what == Did::global_read) {
-            const double end = fetch_here(sm, w.time, d.a);
+            const double end = fetch_here(sm, w.time, d.a, d.b);
             operate(w, step.pc, w.time, end, Cause::memory, d.a);
             results(w, c, o, end, Cause::memory);
         } else {
             sm.port.take(w.time, d.a / t_.port_bytes);
-            sm.l2.take(w.time, d.a * share_.sms / t_.l2_bytes);
+            write_back(sm, w.time, d.a);
         }
     });
 }
@@ -84,7 +91,7 @@ void Replayer::copy(Runner& w, Sm& sm, const Step& step) {
             ports_.assign(1, &port_of(sm, d));
             for (const Deed* also = &d; also->more && also[1].what == Did::copy_also;)
                 ports_.push_back(&port_of(sm, *++also));
-            end = fetch(sm, begin, moved(d), t_.tma_latency, asked);
+            end = fetch(sm, begin, moved(d), t_.tma_latency, asked, false);
             id = operate(w, step.pc, issued, end, Cause::tma, d.b);
             land(mbarrier(w, d), d, end, id);
             w.time += t_.tma_issue;
@@ -94,12 +101,12 @@ void Replayer::copy(Runner& w, Sm& sm, const Step& step) {
             land(mbarrier(w, d), d, issued + t_.l2_latency, kNobody);
         } else if (d.what == Did::copy_out) {
             const double begin = sm.tma.take(w.time, asking(d));
-            sm.l2.take(begin, moved(d) * share_.sms / t_.l2_bytes);
+            write_back(sm, begin, moved(d));
             w.store_end = std::max(w.store_end, sm.port.take(begin, moved(d) / t_.port_bytes) + t_.l2_latency);
             operate(w, step.pc, issued, w.store_end, Cause::tma, d.b);
             w.time += t_.tma_issue;
         } else {
-            w.copies = std::max(w.copies, fetch_here(sm, w.time, d.b));
+            w.copies = std::max(w.copies, fetch_here(sm, w.time, d.b, false));
         }
     });
 }

@@ -122,10 +122,12 @@ void Recorder::access(Warp& w, const Inst& i, u32 mask) {
         return add(Did::shared_access, 0, std::max(1u, registers), 0);
     }
     Space space = space_of(i);
+    const bool write = op == Op::st || op == Op::st_sync;
     const i32 unit = w.ops(i)[i.n_dst];
+    const u32 width = write ? i.width_dst : i.width_src;  // of the address
     u64 at[kLanes];
     const u32 first = static_cast<u32>(std::countr_zero(mask));
-    for (u32 l = 0; l < kLanes; ++l) at[l] = address_in(w, unit, i.width_src, mask >> l & 1 ? l : first, i.immediate);
+    for (u32 l = 0; l < kLanes; ++l) at[l] = address_in(w, unit, width, mask >> l & 1 ? l : first, i.immediate);
     if (space == Space::generic) space = window_of(at[first]);
     if (space == Space::param || space == Space::constant) return;
     const u32 bytes = accessed_bytes(i);
@@ -140,8 +142,10 @@ void Recorder::access(Warp& w, const Inst& i, u32 mask) {
     });
     std::sort(sectors.begin(), sectors.begin() + n);
     const u32 moved = kSector * static_cast<u32>(std::unique(sectors.begin(), sectors.begin() + n) - sectors.begin());
-    const bool write = op == Op::st || op == Op::st_sync;
-    add(write ? Did::global_write : Did::global_read, 0, moved, 0);
+    bool again = !write;
+    if (current_ && !write)
+        for (u32 k = 0; k < n; ++k) again = !current_->lines.insert(sectors[k] * kSector / kLine).second && again;
+    add(write ? Did::global_write : Did::global_read, 0, moved, again);
     note_global(w, at[first], moved, write);
 }
 

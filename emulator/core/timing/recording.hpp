@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "isa/program.hpp"
@@ -14,7 +15,7 @@ namespace ptxm::timing {
 enum class Did : u8 {
     shared_access,    // a: turns of the banks
     remote_access,    // a: bytes, of shared memory of another CTA of the cluster
-    global_read,      // a: bytes, in sectors of 32
+    global_read,      // a: bytes, in sectors of 32; b: 1 if the cluster has read all of their lines before
     global_write,     // a: bytes
     mbarrier_init,    // rank, a: offset; b: count
     mbarrier_expect,  // rank, a: offset; b: bytes
@@ -71,6 +72,7 @@ struct ClusterRecording {
     std::unordered_map<u64, Piece> pieces;  // what was read at once, by its address or by the place of its box
     std::unordered_map<u64, u64> read;      // bytes asked for, by the address of the allocation
     std::unordered_map<u64, u64> written;
+    std::unordered_set<u64> lines;  // that plain loads have read, by their addresses
 };
 
 // What one of the clusters that run beside those that are recorded reads first.

@@ -30,6 +30,7 @@ struct Share {
     double from_l2 = 1;  // the part of what is read that L2 delivers: what SMs near one another read comes to them once
     double from_hbm = 1;  // the part of what is read that L2 does not have
     double waits = 1;     // the part that is on its way from memory when it is asked for, whoever asked first
+    double to_hbm = 0;    // the part of what is written that memory gets while the launch lasts
 };
 
 struct Wait {  // of a warp, or of an operation beside the warps: from its issue to its end

@@ -67,8 +67,9 @@ private:
     bool meet(Runner& w, Cta& cta, const Deed& d, i64 self);
 
     // ---- copies.cpp
-    double fetch(Sm& sm, double at, double bytes, double latency, double asked);
-    double fetch_here(Sm& sm, double at, double bytes);
+    double fetch(Sm& sm, double at, double bytes, double latency, double asked, bool known);
+    double fetch_here(Sm& sm, double at, double bytes, bool known);
+    void write_back(Sm& sm, double at, double bytes);
     Server& port_of(Sm& sm, const Deed& d) { return (sms_.size() > 1 ? sms_[d.to] : sm).port; }
     double asking(const Deed& d) const;
     void access(Runner& w, Sm& sm, const Step& step, const Cost& c, const i32* o);

@@ -22,6 +22,9 @@ from typing import Any, Final
 import torch
 
 from fmha.harness.attention import attention, plan
+from fmha.harness.attention.arguments import check
+from fmha.harness.attention.decision import decide
+from fmha.harness.attention.given import AttentionArguments
 from fmha.harness.bench.peers.libraries import (
     PEERS,
     Call,
@@ -36,6 +39,8 @@ from fmha.harness.bench.peers.libraries import (
 from fmha.harness.bench.peers.rows import ROWS, PeerInputs, PeerRow, draw, error_of
 from fmha.harness.bench.timing import box
 from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.contract.protocol import Variant
+from fmha.harness.kernel_side.launch import Call as Launched
 
 SETS_BYTES: Final = 400 << 20
 MOST_SETS: Final = 20
@@ -64,6 +69,28 @@ def _ours(row: PeerRow, x: PeerInputs) -> Call:
     return lambda: call(q, k, v).o.view_as(x.q)
 
 
+def decided(row: PeerRow, device: str = "cuda:0") -> tuple[Variant, Launched]:
+    """The kernel that runs ours, and its call."""
+
+    def empty(*sizes: int) -> torch.Tensor:
+        return torch.empty(*sizes, row.head_dim, dtype=torch.bfloat16, device=device)
+
+    given: dict[str, Any] = {}
+    if row.lengths:
+        q, k = (empty(sum(row.lengths), heads) for heads in (row.heads, row.kv_heads))
+        ends = ends_of(row, torch.device(device))
+        given |= {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
+    elif row.by_token:
+        q, k = empty(row.batch, row.t, row.heads), empty(row.batch, row.s_k, row.kv_heads)
+    else:
+        planes = row.batch * row.kv_heads
+        q, k = empty(planes, row.t, row.heads // row.kv_heads), empty(planes, row.s_k)
+    if row.kv_lengths:
+        given["kv_lens"] = kv_lens_of(row, torch.device(device))
+    arguments = check(AttentionArguments(q, k, k, **given, causal=row.causal, output_dtype=torch.bfloat16))
+    return decide(arguments, None, "auto", torch.device(device))
+
+
 def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     """Ours and the peers' times on one row, in rounds that take turns."""
     nbytes = row.bytes + 2 * math.prod(row.queries) * row.heads * row.head_dim
@@ -81,6 +108,7 @@ def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     for name, replays in in_turn({name: found.graph for name, found in ready.items()}, rounds).items():
         times = sorted(us / len(sets) for us in replays)
         results[name] |= {"median_us": statistics.median(times), "least_us": times[0], "most_us": times[-1]}
+    results["ours"]["splits"] = decided(row)[1].splits
     return asdict(row) | {"bytes": row.bytes, "flop": row.flop, "results": results}
 
 

@@ -23,10 +23,6 @@ from typing import Any, Final
 
 import torch
 
-from fmha.harness.attention.arguments import check
-from fmha.harness.attention.decision import decide
-from fmha.harness.attention.given import AttentionArguments
-from fmha.harness.bench.peers.libraries import ends_of, kv_lens_of
 from fmha.harness.bench.peers.rows import ROWS, PeerRow, lengths_of
 from fmha.harness.bench.runs import beside
 from fmha.harness.bench.runs.swept import build_all
@@ -119,24 +115,7 @@ def _of_class(seed: int, kind: str, place: int) -> Iterator[PeerRow]:
 
 def variant_of(row: PeerRow, device: str = "cuda:0") -> Variant:
     """The kernel that runs it."""
-
-    def empty(*sizes: int) -> torch.Tensor:
-        return torch.empty(*sizes, row.head_dim, dtype=torch.bfloat16, device=device)
-
-    given: dict[str, Any] = {}
-    if row.lengths:
-        q, k = (empty(sum(row.lengths), heads) for heads in (row.heads, row.kv_heads))
-        ends = ends_of(row, torch.device(device))
-        given |= {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": row.t, "max_seqlen_k": row.s_k}
-    elif row.by_token:
-        q, k = empty(row.batch, row.t, row.heads), empty(row.batch, row.s_k, row.kv_heads)
-    else:
-        planes = row.batch * row.kv_heads
-        q, k = empty(planes, row.t, row.heads // row.kv_heads), empty(planes, row.s_k)
-    if row.kv_lengths:
-        given["kv_lens"] = kv_lens_of(row, torch.device(device))
-    arguments = check(AttentionArguments(q, k, k, **given, causal=row.causal, output_dtype=torch.bfloat16))
-    return decide(arguments, None, "auto", torch.device(device))[0]
+    return beside.decided(row, device)[0]
 
 
 def ratio(row: Mapping[str, Any]) -> float | None:

@@ -93,6 +93,15 @@ class EmulatorDevice:
         self._device.work = of_each
 
     @property
+    def looked_at(self) -> Sequence[int]:
+        """With `timing`: clusters that are looked at, in place of those that the model chooses."""
+        return self._device.looked_at
+
+    @looked_at.setter
+    def looked_at(self, clusters: Sequence[int]) -> None:
+        self._device.looked_at = clusters
+
+    @property
     def counter(self) -> int:
         """With `timing`: an address from which the CTAs of launches draw their work; 0 where they do not."""
         return self._device.counter
