@@ -14,7 +14,7 @@ import numbers
 import types
 import typing
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -109,6 +109,8 @@ def _decode_value(kind: Any, data: Any, where: str) -> Any:
         return data
     if origin is tuple:
         return _decode_tuple(arguments, data, where)
+    if origin is Sequence:
+        return _decode_tuple((*arguments, ...), data, where)
     if origin is dict:
         if not isinstance(data, dict):
             raise CodecError(f"{where}: expected an object, found {_name(data)}")

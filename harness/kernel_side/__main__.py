@@ -51,12 +51,13 @@ def _variant(request: dict[str, Any], answers: Any) -> dict[str, Any]:
 
 
 def _launch(request: dict[str, Any], answers: Any) -> None:
+    from fmha.harness.contract.codec import decode
     from fmha.harness.kernel_side.launch import Call, launch_attention
     from fmha.harness.kernel_side.variants import VARIANTS
 
     variant = next(item for item in VARIANTS if item.name == request["variant"])
     device: Any = _Device(request["device"], request["multiprocessors"], answers)
-    launch_attention(device, object(), variant, Call(**request["call"]), request["addresses"])
+    launch_attention(device, object(), variant, decode(Call, request["call"], "call"), request["addresses"])
 
 
 class _Device:
