@@ -30,7 +30,8 @@ def test_nothing_else_of_a_tree_can_be_imported(tmp_path: Path) -> None:
 
     def found(path: Path) -> list[str]:
         variables = os.environ | {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-c", LOOK, str(tree)]
+        # -S: an editable fmha of this environment would come before any path.
+        command = [sys.executable, "-S", "-c", LOOK, str(tree)]
         done = subprocess.run(command, env=variables, cwd=tree, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
