@@ -108,7 +108,7 @@ def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     for name, replays in in_turn({name: found.graph for name, found in ready.items()}, rounds).items():
         times = sorted(us / len(sets) for us in replays)
         results[name] |= {"median_us": statistics.median(times), "least_us": times[0], "most_us": times[-1]}
-    results["ours"]["splits"] = decided(row)[1].splits
+    results["ours"]["splits"] = decided(row, str(sets[0].q.device))[1].splits
     return asdict(row) | {"bytes": row.bytes, "flop": row.flop, "results": results}
 
 
