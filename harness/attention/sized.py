@@ -8,7 +8,7 @@ take, as a sparse branch or a mistake, is left to plans.py, and so is what no ke
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Final
 
 import torch
@@ -30,6 +30,12 @@ from fmha.harness.worker.devices import calls, cuda
 MOST_OPTIONS: Final = 256  # sets of them that are kept
 MOST_LONGEST: Final = 1 << 62
 LONGEST: Final = slice(OPTIONS.index("max_seqlen_q"), OPTIONS.index("max_seqlen_k") + 1)  # of options, sizes
+# Options that the planner is told, and the device, which changes nothing.
+TOLD: Final = frozenset((
+    "scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype", "splits", "statistics",
+    "device",
+))  # fmt: skip
+UNTOLD: Final = {field.name: field.default for field in fields(AttentionArguments) if field.name in {*OPTIONS} - TOLD}
 BEFORE, AFTER = slice(LONGEST.start), slice(LONGEST.stop, None)
 ENTRIES: Final = (*calls.ENTRIES, "TensorMapEncodeTiled")
 SUFFIXES: Final = ("_many", "_balanced", "_heads")  # of combine kernels, by bits from the lowest
@@ -92,9 +98,11 @@ def planned(options: Options, form: Any, q: torch.Tensor) -> SizedPlan | None:
 
 
 def learn(of: AttentionArguments, where: torch.device, variant: Variant, call: Call, functions: list[int]) -> None:
-    """From a plan on a GPU: its options are right, and these are the functions that it launches."""
+    """From a plan on a GPU: its options are right, and these are the functions that it launches. A call with an option
+    that the planner is not told stays with plans.py, or the option would be left out."""
     planner = _planner_of(where.index)
-    if planner is None or variant not in HOPPER or call.topk or of.p_path != "auto":
+    untold = any(getattr(of, name) != default for name, default in UNTOLD.items())
+    if planner is None or variant not in HOPPER or call.topk or untold:
         return
     combine = (combine_bits(variant, call), functions[1]) if call.combines else (0, 0)
     planner.load(HOPPER.index(variant), functions[0], *combine)

@@ -211,7 +211,11 @@ class Configuration:
     )
     rows: int = field(
         default=0,
-        metadata=_axis("query rows of a CTA; 0 takes the rule of [hopper.md](../understand/hopper.md)", "rows", "rows"),
+        metadata=_axis(
+            "query rows of a CTA; 0 takes the rule of [hopper-launch.md](../understand/hopper-launch.md#which-shape)",
+            "rows",
+            "rows",
+        ),
     )
     merge: MergeChoice = field(
         default="auto",

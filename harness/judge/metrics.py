@@ -1,6 +1,6 @@
 """The numbers of one configuration: the fields of `Measurement`, and those among them that have a gate, `METRICS`.
 
-`worker.oracle.measure` computes them. The message of a worker, the record of a run and the answer of a host have a
+`judge.oracle.measure` computes them. The message of a worker, the record of a run and the answer of a host have a
 `Measurement`, so that a metric is declared here alone. docs/understand/gates.md defines each.
 """
 

@@ -1,7 +1,7 @@
 """How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, what overlaps.
 
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
-where it was measured (docs/understand/hopper.md, "Which shape") and little beyond:
+where it was measured (docs/understand/hopper-launch.md, "Which shape") and little beyond:
 
 - *Wide*, 192 rows at head_dim 64 and 128, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are
   not for long tiles, which take them in boxes of 16.

@@ -10,12 +10,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fmha.harness.kernel_side.launch import launch_attention
+from fmha.harness.kernel_side.launch import Call, launch_attention
 from tests.harness import recording_driver
 from tests.harness.recording_driver import Driver, Recorder
 
@@ -87,6 +87,13 @@ def strided(generator: random.Random, rows: int, outer: int, heads: int, width: 
     return empty(outer, rows, heads, width)
 
 
+def defaults() -> dict[str, Any]:
+    """Of each option."""
+    from fmha.harness.attention.given import OPTIONS, AttentionArguments
+
+    return {of.name: of.default for of in fields(AttentionArguments) if of.name in OPTIONS}
+
+
 def draw(generator: random.Random) -> Drawn:
     import torch
 
@@ -96,7 +103,7 @@ def draw(generator: random.Random) -> Drawn:
     t = generator.choice((1, 1, 1, between(generator, 1, 16), between(generator, 1, 5000)))
     s_k = between(generator, 1, 200000)
     found = Drawn()
-    options = found.options = {
+    options = found.options = defaults() | {
         "causal": generator.random() < 0.4,
         "window": generator.choice((None, None, None, between(generator, 1, 4000), (between(generator, 1, 3000), None),
                                     (between(generator, 1, 3000), 0))),
@@ -105,8 +112,6 @@ def draw(generator: random.Random) -> Drawn:
         "output_dtype": generator.choice((torch.bfloat16, torch.float32)),
         "statistics": generator.choice(("all", "lse", "none")),
         "splits": generator.choice((None, None, None, 1, between(generator, 1, 200))),
-        "max_seqlen_q": None,
-        "max_seqlen_k": None,
     }  # fmt: skip
     if options["statistics"] == "all" and options["output_dtype"] == torch.float32:
         options["normalise"] = generator.random() < 0.5
@@ -321,10 +326,7 @@ def plain(**changes: Any) -> Drawn:
     import torch
 
     tensors = {"q": empty(2, 1, 8, 64), "k": empty(2, 300, 2, 64), "v": empty(2, 300, 2, 64)}
-    options = {
-        "causal": False, "window": None, "scale": None, "normalise": True, "output_dtype": torch.bfloat16,
-        "statistics": "lse", "splits": None, "max_seqlen_q": None, "max_seqlen_k": None,
-    }  # fmt: skip
+    options = defaults() | {"output_dtype": torch.bfloat16, "statistics": "lse"}
     for name, value in changes.items():
         (options if name in options else tensors)[name] = value
     return Drawn({name: x for name, x in tensors.items() if x is not None}, options)
@@ -389,10 +391,54 @@ def test_a_longest_that_is_none_is_left_to_python(place: int, longest: Any, monk
     from fmha.harness.attention import sized
 
     q = empty(2, 1, 8, 64)
-    options: list[Any] = [None] * 12
+    options: list[Any] = list(defaults().values())
     monkeypatch.setitem(sized._known, (q.get_device(), tuple(options[:4]), tuple(options[6:])), object())
     options[place] = longest
     assert sized.planned(tuple(options), b"", q) is None
+
+
+OTHERS = {
+    "scale": 0.1, "causal": True, "window": 7, "softcap": 30.0, "normalise": False, "output_dtype": None, "splits": 3,
+    "p_path": "smem", "statistics": "none",
+}  # fmt: skip
+
+
+def test_an_option_that_the_planner_is_not_told_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each option another value than its default: a call with it is not learned, or what is learned has it."""
+    import torch
+
+    from fmha.harness.attention import sized
+    from fmha.harness.attention.given import AttentionArguments
+
+    class Planner:
+        def load(self, *given: int) -> None:
+            """Nothing."""
+
+    planner, where, variant = Planner(), torch.device("cuda", 0), sized.HOPPER[0]
+    monkeypatch.setattr(sized, "_planner_of", lambda index: planner)
+    call = Call(head_dim=64, batch=1, t=1, heads=1, s_k=9, scale=1.0)
+
+    def learned(**options: Any) -> Any:
+        monkeypatch.setattr(sized, "_known", {})
+        of = AttentionArguments(**plain().tensors, **defaults() | options)
+        sized.learn(of, where, variant, call, [1, 0])
+        return next(iter(sized._known.values()), None)
+
+    others = OTHERS | {"output_dtype": torch.bfloat16}
+    at_each_call = {"max_seqlen_q", "max_seqlen_k"}
+    assert others.keys() == defaults().keys() - at_each_call - {"device"}
+    usual = learned()
+    assert usual is not None
+    assert {name for name, value in others.items() if learned(**{name: value}) is None} == {"softcap", "p_path"}
+    assert all(learned(**{name: value}) != usual for name, value in others.items())
+
+
+def test_every_option_that_the_planner_is_told_is_drawn() -> None:
+    from fmha.harness.attention import sized
+
+    drawn = [any_call(random.Random(seed)).options for seed in range(200)]
+    changed = {name for name, value in defaults().items() if any(of[name] != value for of in drawn)}
+    assert changed == sized.TOLD - {"device"}
 
 
 @pytest.mark.parametrize("splits", [None, 1, 4])
