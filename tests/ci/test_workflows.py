@@ -80,8 +80,10 @@ def test_the_tests_run_on_every_python_that_the_package_names(repository: Path) 
     project = tomllib.loads((repository / "pyproject.toml").read_text())
     kinds = " ".join(project["project"]["classifiers"])
     named = re.findall(r"Python :: (3\.\d+)", kinds)
-    assert workflow(repository, "tests")["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
-    assert [f"cp{minor.replace('.', '')}-*" for minor in named] == project["tool"]["cibuildwheel"]["build"]
+    tested = workflow(repository, "tests")["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    assert named
+    assert set(named) <= set(tested)  # one is tested before it is named
+    assert [f"cp{minor.replace('.', '')}-*" for minor in tested] == project["tool"]["cibuildwheel"]["build"]
 
 
 def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:
