@@ -22,6 +22,16 @@ MEMORY: Mapping[str, Rule] = {
         "nothing.",
         instead=(
             when(
+                r"wait with an old token",
+                "Correct the wait with the old token first, and add no barrier for it. Only where the race is still "
+                "there then, put a bar.sync, or an arrive and a wait on an mbarrier, between the two.",
+            ),
+            when(
+                r"mbarrier-phase-aliasing",
+                "Do what mbarrier-phase-aliasing says first, and add no barrier before that. Only where the race is "
+                "still there then, put a bar.sync, or an arrive and a wait on an mbarrier, between the two.",
+            ),
+            when(
                 r"the \.cta scope of one",
                 "Give both the scope .gpu: ld.acquire.gpu and st.release.gpu, atomicAdd and not atomicAdd_block, "
                 "__threadfence() and not __threadfence_block().",

@@ -55,7 +55,8 @@ SAID = {
     ),
     "copies/expect_late": (
         "mbarrier-early-completion",
-        r"no expect_tx of this phase has announced their bytes[\s\S]*in flight: the copy at PTX line \d+.*: cp\.async",
+        (r"no expect_tx of this phase has announced their bytes[\s\S]*in flight: the copy at PTX line \d+.*: cp\.async"
+         r"[\s\S]*beside the copy, without expect_tx: the arrival at PTX line 112.*: mbarrier\.arrive"),
         "mbarrier.arrive.expect_tx",
     ),
     "copies/too_few_bytes": (
@@ -114,6 +115,29 @@ def test_the_words_lead_to_the_mistake(name: str) -> None:
     (found, *_) = [f for f in _launched(name, emulator.Device(profile="strict")) if f.rule == rule]
     assert re.search(said, str(found)), str(found)
     assert remedy in found.remedy
+
+
+def test_a_wait_with_an_old_token_comes_before_the_races_that_it_lets_happen() -> None:
+    found = _launched("mbarriers/old_token", emulator.Device(profile="strict"))
+    assert [f.rule for f in found] == sorted(f.rule for f in found) == [*2 * ["mbarrier-phase-aliasing"], *2 * ["race"]]
+    for wait, race in zip(found[:2], found[2:], strict=True):
+        assert race.details == ((wait.place, race.details[0][1]),)
+        assert race.remedy.startswith("Correct the wait with the old token first, and add no barrier")
+
+
+def test_a_race_of_a_ring_refers_to_the_barrier_that_overtakes() -> None:
+    found = _launched("mbarriers/consumer_parity", emulator.Device(profile="strict"))
+    rules = [f.rule for f in found]
+    assert rules.index("mbarrier-phase-aliasing") < rules.index("race")
+    assert found[rules.index("race")].remedy.startswith("Do what mbarrier-phase-aliasing says first")
+
+
+@pytest.mark.parametrize("name", ["copies/expect_late", "copies/too_few_bytes"])
+def test_a_copy_in_flight_at_the_exit_has_the_remedy_of_what_did_not_wait_for_it(name: str) -> None:
+    early, left = _launched(name, emulator.Device(profile="strict"))
+    assert (early.rule, left.rule) == ("mbarrier-early-completion", "exit-with-work-in-flight")
+    assert "completed without it: see mbarrier-early-completion" in str(left)
+    assert "which cures both" in left.remedy
 
 
 def test_a_copy_that_its_own_warp_has_waited_for_lacks_a_barrier() -> None:
