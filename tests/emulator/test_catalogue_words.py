@@ -24,14 +24,14 @@ SAID = {
     "tensor/accumulators_overlap": (
         "mma-unordered",
         "writes D to tensor memory columns 8-23 while an earlier tcgen05.mma writes D to columns 0-15",
-        "begin the second behind the last column of the first",
+        "same address and shape for both, and the second accumulates",
     ),
     "tensor/freed_in_part": (
         "tmem-dealloc",
         r"of 32 columns at 0x0 is no .*: the one there has 64 columns from 0x0, of tcgen05\.alloc at PTX line \d+",
         "with the same number of columns",
     ),
-    "tensor/layout": ("matrix-descriptor", "bits 46-48 are 0", "1 << 46"),
+    "tensor/layout": ("matrix-descriptor", "bits 46-48 are 0", "(| 1ull << 46), and see that nothing behind"),
     "tensor/odd_columns": ("tmem-alloc-size", "of 48 columns", "in the tcgen05.dealloc"),
     "mbarriers/arrives_twice": (
         "mbarrier-split-arrival",
@@ -45,7 +45,8 @@ SAID = {
     ),
     "copies/group_off_by_one": (
         "cp-async-in-flight",
-        r"a wait for all but the last 2 groups, which the copy is still in: the wait at PTX line \d+.*: cp\.async",
+        (r"the wait in between leaves its group pending[\s\S]*"
+         r"a wait for all but the last 2 groups, which the copy is still in: the wait at PTX line \d+.*: cp\.async"),
         "Lower the number of the wait_group",
     ),
     "copies/store_half_awaited": (
@@ -67,7 +68,7 @@ SAID = {
     "maps/map_copied": (
         "global-out-of-bounds",
         "tensor map of 128 bytes at 0x3[0-9a-f]+: that is in the window of the thread's local memory",
-        "give the copy the parameter's own address",
+        "give cp.async.bulk.tensor the parameter's own address",
     ),
     "maps/store_before": (
         "tensor-coordinate",
@@ -77,8 +78,8 @@ SAID = {
     "maps/rank": ("tensor-map", "a 3D copy through a tensor map of rank 2", "as many dimensions and coordinates"),
     "memory/next_array": (
         "array-out-of-bounds",
-        "at byte 0x500 of shared memory .* computed from: 'first', 256 bytes from 0x400 on",
-        "Compare the index",
+        "at element 64 of 'first', which has 0..63: byte 0x500 .* computed from: 'first', 256 bytes from 0x400 on",
+        "Correct the index, or, if no element is meant there, skip the access",
     ),
     "warps/shuffle_absent_lane": (
         "shfl-inactive-lane",
@@ -143,6 +144,7 @@ def test_a_copy_in_flight_at_the_exit_has_the_remedy_of_what_did_not_wait_for_it
 def test_a_copy_that_its_own_warp_has_waited_for_lacks_a_barrier() -> None:
     device = emulator.Device(profile="strict", schedule="early")
     (found,) = [f for f in _launched("copies/no_barrier", device) if f.rule == "cp-async-in-flight"]
+    assert found.message.endswith("may still write it: no barrier after the wait for it in between")
     said = r"its own warp has waited for it, and no barrier .* behind the wait at PTX line \d+.*: cp\.async\.wait_gro"
     assert re.search(said, str(found))
     assert found.remedy.startswith("A barrier")
