@@ -18,6 +18,9 @@ _HEADERS = (
     "both lines are of Cooperative Groups, which lets votes and shuffles order its lanes: they do on every GPU, "
     "and by the ISA they order no memory"
 )
+_OF_A_WAIT = "the cause may be what mbarrier-phase-aliasing says of the wait"
+_OF_AN_OLD_TOKEN = "a wait with an old token, which returns at once (see mbarrier-phase-aliasing),"
+_OF_BYTES = "the mbarrier that this copy reports to completed without it: see mbarrier-early-completion"
 # Where the toolkit and the libraries that kernels are written with keep what they inline.
 _INCLUDED = re.compile(
     r"^.*/include/(?:cccl/)?(?=(?:cub|thrust|cuda|nv|cutlass|cute|cooperative_groups|crt)/)|^.*/targets/[^/]+/include/"
@@ -233,7 +236,38 @@ def findings_of(
             details=tuple((place_of(sources, pc), with_variables(text, shared)) for pc, text in f["details"]),
         )
 
-    return tuple(_of_header(finding) if finding.of_header else finding for finding in (found(f) for f in raw))
+    return causes_first([_of_header(each) if each.of_header else each for each in (found(f) for f in raw)])
+
+
+def causes_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Those of one launch: waits for a wrong phase before the races that they may have let happen. Those races, and
+    copies that an mbarrier did not wait for and that are in flight at the exit, refer to what has led to them."""
+    waits = [f for f in findings if f.rule == "mbarrier-phase-aliasing"]
+    early = [f for f in findings if f.rule == "mbarrier-early-completion"]
+    first = next((n for n, f in enumerate(findings) if _may_follow_a_wait(f)), len(findings))
+    rest = findings[first:]
+    ordered = [*findings[:first], *sorted(rest, key=lambda f: f.rule != "mbarrier-phase-aliasing")]
+    return tuple(_referring(finding, waits, early) for finding in ordered)
+
+
+def _may_follow_a_wait(finding: Finding) -> bool:
+    """Whether it is a race that a wait at an mbarrier could have kept from happening."""
+    return finding.rule == "race" and "another cluster or CTA" not in finding.message
+
+
+def _referring(finding: Finding, waits: Sequence[Finding], early: Sequence[Finding]) -> Finding:
+    def lies_between(wait: Finding) -> bool:
+        lines = [place.ptx_line for place in (finding.place, wait.place, finding.other) if place]
+        return lines in (sorted(lines), sorted(lines, reverse=True))
+
+    if waits and _may_follow_a_wait(finding):
+        wait = next(filter(lies_between, waits), waits[0])
+        text = _OF_AN_OLD_TOKEN if "token" in wait.message else _OF_A_WAIT
+        return replace(finding, details=(*finding.details, (wait.place, text)))
+    left = finding.rule == "exit-with-work-in-flight" and finding.place is not None
+    if left and any(place == finding.place for f in early for place, _ in f.details):
+        return replace(finding, details=(*finding.details, (None, _OF_BYTES)))
+    return finding
 
 
 def _of_header(finding: Finding) -> Finding:

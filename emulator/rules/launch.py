@@ -64,6 +64,10 @@ LAUNCH: Mapping[str, Rule] = {
                 "cp.async.bulk.wait_group 0 (or wait_group.read 0) behind the last store, by the thread that issued "
                 "it, before it exits.",
             ),
+            when(
+                r"see mbarrier-early-completion",
+                "Make the edit that mbarrier-early-completion asks for, which cures both, and add no wait.",
+            ),
         ),
     ),
     "device-launch": Rule(

@@ -22,6 +22,16 @@ MEMORY: Mapping[str, Rule] = {
         "nothing.",
         instead=(
             when(
+                r"wait with an old token",
+                "Correct the wait with the old token first, and add no barrier for it. Only where the race is still "
+                "there then, put a bar.sync, or an arrive and a wait on an mbarrier, between the two.",
+            ),
+            when(
+                r"mbarrier-phase-aliasing",
+                "Do what mbarrier-phase-aliasing says first, and add no barrier before that. Only where the race is "
+                "still there then, put a bar.sync, or an arrive and a wait on an mbarrier, between the two.",
+            ),
+            when(
                 r"the \.cta scope of one",
                 "Give both the scope .gpu: ld.acquire.gpu and st.release.gpu, atomicAdd and not atomicAdd_block, "
                 "__threadfence() and not __threadfence_block().",
@@ -72,7 +82,7 @@ MEMORY: Mapping[str, Rule] = {
         "5.1.7, Shared State Space",
         "An address that was computed from the name of one array in shared memory lies outside of it, mostly in the "
         "array behind it. Leniently, a plain load is reported where its value is used.",
-        "Compare the index with the size of the array that the message names.",
+        "Correct the index, or, if no element is meant there, skip the access.",
     ),
     "launch-race": Rule(
         "9.7.13.16, griddepcontrol",
@@ -228,8 +238,8 @@ MEMORY: Mapping[str, Rule] = {
         "Check the bound that should have kept this lane away, and the address arithmetic.",
         when(
             r"tensor map of 128 bytes at 0x3",
-            "The map lies in a thread's local memory: a copy of it, or a parameter that is no const __grid_constant__. "
-            "Pass it as that, and give the copy the parameter's own address.",
+            "Declare the parameter const __grid_constant__, and give cp.async.bulk.tensor the parameter's own address, "
+            "not a local variable's.",
         ),
         when(
             r"that is in the window of",

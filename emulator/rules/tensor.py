@@ -115,7 +115,8 @@ TENSOR: Mapping[str, Rule] = {
         "Mend the field that the message names, in the one place that builds descriptors.",
         when(
             r"bits 46-48 are",
-            "Set bits 46-48 to 0b001 in every descriptor: or 1 << 46 into it, once, where descriptors are built.",
+            "Bits 46-48 must be 0b001 when the MMA gets the descriptor: set them where it is built (| 1ull << 46), and "
+            "see that nothing behind that changes them.",
         ),
     ),
     "instruction-descriptor": fault(
@@ -155,9 +156,9 @@ TENSOR: Mapping[str, Rule] = {
             when(
                 r"mma writes D to .* tcgen05\.mma writes D to",
                 "Where they are two accumulators, begin the second behind the last column of the first: N columns on "
-                "for f32. Where they are one, give both MMAs the same address and shape. Where columns are used again "
-                "on purpose, tcgen05.commit after the first, wait for the mbarrier, tcgen05.fence::after_thread_sync, "
-                "then the second.",
+                "for f32. Where they are one, same address and shape for both, and the second accumulates (predicate "
+                "true), or it overwrites the first. Where columns are used again on purpose, tcgen05.commit after the "
+                "first, wait for the mbarrier, tcgen05.fence::after_thread_sync, then the second.",
             ),
         ),
     ),

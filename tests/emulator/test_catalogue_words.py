@@ -24,14 +24,14 @@ SAID = {
     "tensor/accumulators_overlap": (
         "mma-unordered",
         "writes D to tensor memory columns 8-23 while an earlier tcgen05.mma writes D to columns 0-15",
-        "begin the second behind the last column of the first",
+        "same address and shape for both, and the second accumulates",
     ),
     "tensor/freed_in_part": (
         "tmem-dealloc",
         r"of 32 columns at 0x0 is no .*: the one there has 64 columns from 0x0, of tcgen05\.alloc at PTX line \d+",
         "with the same number of columns",
     ),
-    "tensor/layout": ("matrix-descriptor", "bits 46-48 are 0", "1 << 46"),
+    "tensor/layout": ("matrix-descriptor", "bits 46-48 are 0", "(| 1ull << 46), and see that nothing behind"),
     "tensor/odd_columns": ("tmem-alloc-size", "of 48 columns", "in the tcgen05.dealloc"),
     "mbarriers/arrives_twice": (
         "mbarrier-split-arrival",
@@ -45,7 +45,8 @@ SAID = {
     ),
     "copies/group_off_by_one": (
         "cp-async-in-flight",
-        r"a wait for all but the last 2 groups, which the copy is still in: the wait at PTX line \d+.*: cp\.async",
+        (r"the wait in between leaves its group pending[\s\S]*"
+         r"a wait for all but the last 2 groups, which the copy is still in: the wait at PTX line \d+.*: cp\.async"),
         "Lower the number of the wait_group",
     ),
     "copies/store_half_awaited": (
@@ -55,7 +56,8 @@ SAID = {
     ),
     "copies/expect_late": (
         "mbarrier-early-completion",
-        r"no expect_tx of this phase has announced their bytes[\s\S]*in flight: the copy at PTX line \d+.*: cp\.async",
+        (r"no expect_tx of this phase has announced their bytes[\s\S]*in flight: the copy at PTX line \d+.*: cp\.async"
+         r"[\s\S]*beside the copy, without expect_tx: the arrival at PTX line 112.*: mbarrier\.arrive"),
         "mbarrier.arrive.expect_tx",
     ),
     "copies/too_few_bytes": (
@@ -66,7 +68,7 @@ SAID = {
     "maps/map_copied": (
         "global-out-of-bounds",
         "tensor map of 128 bytes at 0x3[0-9a-f]+: that is in the window of the thread's local memory",
-        "give the copy the parameter's own address",
+        "give cp.async.bulk.tensor the parameter's own address",
     ),
     "maps/store_before": (
         "tensor-coordinate",
@@ -76,8 +78,8 @@ SAID = {
     "maps/rank": ("tensor-map", "a 3D copy through a tensor map of rank 2", "as many dimensions and coordinates"),
     "memory/next_array": (
         "array-out-of-bounds",
-        "at byte 0x500 of shared memory .* computed from: 'first', 256 bytes from 0x400 on",
-        "Compare the index",
+        "at element 64 of 'first', which has 0..63: byte 0x500 .* computed from: 'first', 256 bytes from 0x400 on",
+        "Correct the index, or, if no element is meant there, skip the access",
     ),
     "warps/shuffle_absent_lane": (
         "shfl-inactive-lane",
@@ -116,9 +118,33 @@ def test_the_words_lead_to_the_mistake(name: str) -> None:
     assert remedy in found.remedy
 
 
+def test_a_wait_with_an_old_token_comes_before_the_races_that_it_lets_happen() -> None:
+    found = _launched("mbarriers/old_token", emulator.Device(profile="strict"))
+    assert [f.rule for f in found] == sorted(f.rule for f in found) == [*2 * ["mbarrier-phase-aliasing"], *2 * ["race"]]
+    for wait, race in zip(found[:2], found[2:], strict=True):
+        assert race.details == ((wait.place, race.details[0][1]),)
+        assert race.remedy.startswith("Correct the wait with the old token first, and add no barrier")
+
+
+def test_a_race_of_a_ring_refers_to_the_barrier_that_overtakes() -> None:
+    found = _launched("mbarriers/consumer_parity", emulator.Device(profile="strict"))
+    rules = [f.rule for f in found]
+    assert rules.index("mbarrier-phase-aliasing") < rules.index("race")
+    assert found[rules.index("race")].remedy.startswith("Do what mbarrier-phase-aliasing says first")
+
+
+@pytest.mark.parametrize("name", ["copies/expect_late", "copies/too_few_bytes"])
+def test_a_copy_in_flight_at_the_exit_has_the_remedy_of_what_did_not_wait_for_it(name: str) -> None:
+    early, left = _launched(name, emulator.Device(profile="strict"))
+    assert (early.rule, left.rule) == ("mbarrier-early-completion", "exit-with-work-in-flight")
+    assert "completed without it: see mbarrier-early-completion" in str(left)
+    assert "which cures both" in left.remedy
+
+
 def test_a_copy_that_its_own_warp_has_waited_for_lacks_a_barrier() -> None:
     device = emulator.Device(profile="strict", schedule="early")
     (found,) = [f for f in _launched("copies/no_barrier", device) if f.rule == "cp-async-in-flight"]
+    assert found.message.endswith("may still write it: no barrier after the wait for it in between")
     said = r"its own warp has waited for it, and no barrier .* behind the wait at PTX line \d+.*: cp\.async\.wait_gro"
     assert re.search(said, str(found))
     assert found.remedy.startswith("A barrier")

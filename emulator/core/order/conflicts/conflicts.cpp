@@ -183,6 +183,13 @@ Note copy_wait_there(const Warp& copier, const Access& e) {
     return leaves_pending(wait, e, "the copy");
 }
 
+// The same in brief, for the headline.
+const char* copy_wait_lacks(const Note& there) {
+    if (there.text.empty()) return "no cp.async.wait_group, or no barrier after it, in between";
+    return there.text.starts_with("there is a wait") ? "the wait in between leaves its group pending"
+                                                     : "no barrier after the wait for it in between";
+}
+
 Note bulk_wait_there(const Warp& storer, const AgentInfo& agent, const Access& e, bool was_write) {
     const auto lane = storer.bulk.find(agent.detail);
     if (lane == storer.bulk.end()) return {};
@@ -242,11 +249,13 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
         return {"bulk-copy-in-flight",
                 say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),
                     mine, place.c_str(), them.c_str())};
-    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock) {
+        Note wait = note(false);
         return {"cp-async-in-flight",
-                say("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
-                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read"),
-                note(false)};
+                say("%s %s %s while %s may still %s it: %s", me.c_str(), mine, place.c_str(), them.c_str(),
+                    c.earlier_was_write ? "write" : "read", copy_wait_lacks(wait)),
+                std::move(wait)};
+    }
     if (kind == AgentKind::warpgroup)
         return {"overwrite-under-mma",
                 say("%s %s %s while %s may still read it: no wgmma.wait_group by that warpgroup, or no barrier between "

@@ -98,30 +98,45 @@ void observe_phase(Warp& w, const Mbarrier& bar, WaitOrder order, u32 lanes) {
 
 namespace {
 
-// The copies that are pending, where there are no others than those of the barrier: the first.
-Note copy_in_flight(const Cluster& cluster, u32 expected) {
+// The copies that are pending, where there are no others than those of the barrier: the first lines of them. Then the
+// arrival of the warp that issued the first, in whose place nothing has announced their bytes.
+std::vector<Note> copies_in_flight(const Cluster& cluster, const Mbarrier& bar) {
+    constexpr std::size_t kMost = 4;
+    std::vector<Note> notes;
     u32 copies = 0;
-    i32 first = -1;
+    const Warp* issuer = nullptr;
     cluster.pending.each([&](const AsyncOp& op) {
         if (op.tensor || op.store || op.pc < 0) return;
-        if (!copies++) first = op.pc;
+        if (!copies++) issuer = &cluster.ctas[op.cta]->warps[op.warp];
+        if (notes.size() < kMost && std::ranges::find(notes, op.pc, &Note::pc) == notes.end())
+            notes.push_back({op.pc, "in flight: the copy"});
     });
-    return copies == expected ? Note{first, "in flight: the copy"} : Note();
+    if (!issuer || copies != bar.in_flight) return {};
+    const auto by = std::ranges::find(bar.arrivals[0], issuer->clocks.self, &Use::agent);
+    if (!bar.announced && by != bar.arrivals[0].end() && by->clock != kUntraced.clock)
+        notes.push_back({static_cast<i32>(by->pc), "beside the copy, without expect_tx: the arrival"});
+    return notes;
+}
+
+void report_early_completion(Cta& cta, u32 offset, const Mbarrier& bar, i32 pc) {
+    constexpr const char* kRule = "mbarrier-early-completion";
+    Machine& m = *cta.cluster->machine;
+    m.report(cta, kRule,
+             format("the mbarrier at %s completes phase %u with %u bulk copies of that phase still in flight: %s",
+                    shared_place(cta, offset).c_str(), bar.phase, bar.in_flight,
+                    bar.announced ? "expect_tx announced too few bytes"
+                                  : "no expect_tx of this phase has announced their bytes"),
+             pc, bar.init_pc);
+    Finding* const told = m.findings ? m.findings->find(kRule, pc, bar.init_pc) : nullptr;
+    if (!told || told->count > 1) return;
+    for (Note& note : copies_in_flight(*cta.cluster, bar)) told->add_note(std::move(note));
 }
 
 }  // namespace
 
 void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     if (bar.pending != 0 || bar.tx != 0) return;
-    Machine& m = *cta.cluster->machine;
-    if (bar.in_flight)
-        m.report(cta, "mbarrier-early-completion",
-                 format("the mbarrier at %s completes phase %u with %u bulk copies of that phase still in "
-                        "flight: %s",
-                        shared_place(cta, offset).c_str(), bar.phase, bar.in_flight,
-                        bar.announced ? "expect_tx announced too few bytes"
-                                      : "no expect_tx of this phase has announced their bytes"),
-                 pc, bar.init_pc, copy_in_flight(*cta.cluster, bar.in_flight));
+    if (bar.in_flight) report_early_completion(cta, offset, bar, pc);
     cta.cluster->note_progress();
     bar.phase += 1;
     show_barrier(BarrierEvent::phase, cta, offset, bar, nullptr, pc, bar.phase);

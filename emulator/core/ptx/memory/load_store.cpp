@@ -218,6 +218,16 @@ struct WarpAccess {
     }
 };
 
+// "element 64 of 'tile', which has 0..63: " where an address was computed from one array, by elements of the access.
+std::string element_named(const Arrays& arrays, u64 at, u32 size) {
+    if (arrays.list.size() != 1) return {};
+    const auto [begin, end] = arrays.list[0];
+    const i64 from = static_cast<i64>(at) - begin, bytes = i64{end} - begin;
+    if (bytes < size || bytes % size || from % size || end > kSharedOffsetMask) return {};
+    return format("element %lld of %s, which has 0..%lld: ", (long long)(from / size),
+                  arrays.names.substr(0, arrays.names.find(',')).c_str(), (long long)(bytes / size - 1));
+}
+
 // An address that was computed from the name of an array lies in that array.
 [[gnu::noinline]] void check_arrays(const WarpAccess& x, const Arrays& arrays) {
     Warp& w = x.w;
@@ -227,9 +237,9 @@ struct WarpAccess {
         const u64 at = x.a.at[l] - own;
         if (!(x.mask >> l & 1) || at > kSharedOffsetMask || arrays.hold(at, at + x.size)) continue;
         std::string message = format(
-            "a %s of %u bytes at byte 0x%llx of shared memory (lane %u), outside of what its address was "
+            "a %s of %u bytes at %sbyte 0x%llx of shared memory (lane %u), outside of what its address was "
             "computed from: %s",
-            x.what, x.size, (unsigned long long)at, l, arrays.names.c_str());
+            x.what, x.size, element_named(arrays, at, x.size).c_str(), (unsigned long long)at, l, arrays.names.c_str());
         if (m.profile == Profile::lenient && static_cast<Op>(m.program->insts[static_cast<u32>(w.pc())].op) == Op::ld)
             return doubt(w, {"array-out-of-bounds", std::move(message), w.pc(), -1});
         return m.report(&w, "array-out-of-bounds", std::move(message), w.pc());
