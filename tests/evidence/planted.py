@@ -124,7 +124,7 @@ def _head_dim(*values: int) -> Where:
 
 def _registers(run: RunRecord) -> RunRecord:
     variants = [
-        item.model_copy(update={"resources": item.resources.model_copy(update={"registers": 255, "spill_loads": 16})})
+        item.model_copy(update={"resources": replace(item.resources, registers=255, spill_loads=16)})
         if item.head_dim == 512 and item.resources
         else item
         for item in run.variants

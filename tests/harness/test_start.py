@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 # Interrupts itself at the import whose number is the first argument.
 START = """
@@ -32,8 +36,10 @@ def test_an_interrupt_while_loading_is_no_traceback(number: int) -> None:
 
 def test_nothing_is_imported_before_an_interrupt_has_its_answer() -> None:
     """What a module takes to load is what an interrupt has for a traceback."""
-    names = "import sys; before = {*sys.modules}; import fmha.__main__; print(*sorted({*sys.modules} - before))"
-    done = subprocess.run([sys.executable, "-c", names], check=True, capture_output=True, text=True)
+    names = "import os, sys; before = {*sys.modules}; import fmha.__main__; print(*sorted({*sys.modules} - before))"
+    # Without what an editable installation imports to find fmha, of which nothing is ours.
+    command, variables = [sys.executable, "-S", "-c", names], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
     assert done.stdout.split() == ["__future__", "fmha", "fmha.__main__"]
 
 
