@@ -17,6 +17,7 @@ from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, I
 from fmha.harness.hosts import Host, Order, open_host
 from fmha.harness.judge.identity import identity
 from fmha.harness.judge.schedules import drawn_schedules, parse_schedule, schedules_of
+from fmha.harness.kernel_side import abi
 from fmha.harness.stages import guard, matrix, shrink
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Outcome
@@ -139,6 +140,8 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
 
         if launches_otherwise(request.judge):
             host.judge_apart(request.judge.commit, git.root)
+    elif not host.exact:  # which launches by the commit's own code
+        _known_struct(git.root)
     return prepare_for(request, git, settings, host)
 
 
@@ -171,6 +174,24 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         schedules=_schedules(request, settings),
         results=request.directory / request.results if request.results else account.no_link(git.home / "results"),
     )
+
+
+def _known_struct(root: Path) -> None:
+    """UserError where a checkout's kernels take other parameters than this fmha packs: they would read what is not
+    there, and a bisection would call that a regression."""
+    header = root / abi.PARAMS_HEADER
+    if not header.is_file() or header.samefile(abi.header(abi.PARAMS_HEADER)):
+        return
+    try:
+        taken = abi.layout_of(header.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(str(error), where=str(header)) from error
+    if taken != abi.layout_of(abi.header(abi.PARAMS_HEADER).read_text(encoding="utf-8")):
+        raise UserError(
+            "its kernels take another parameter struct than this fmha launches with",
+            where=str(header),
+            next_step="run that commit by its own fmha (make install in its checkout), or name a judge by --judge",
+        )
 
 
 def _drawn(request: Request, seed: int) -> int | None:

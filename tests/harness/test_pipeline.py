@@ -17,6 +17,7 @@ from fmha.harness.contract.protocol import Configuration, Event, Job, Met
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.judge.schedules import MET, every_drawn_schedule
 from fmha.harness.judge.status import Status
+from fmha.harness.kernel_side import abi
 from fmha.harness.stages import dry_run
 from fmha.harness.stages.pipeline import Request, execute, prepare
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event, git
@@ -51,6 +52,22 @@ def error(status: str, message: str) -> Callable[[Configuration], Event]:
 
 def changed(**changes: object) -> Callable[[Configuration], Event]:
     return lambda item: event(item, measurement=replace(GOOD, **changes))
+
+
+def test_kernels_of_another_parameter_struct_are_not_launched(checkout: Path) -> None:
+    """A bisection runs every commit's kernels by one fmha: with a field more they would read what is not there."""
+    header = checkout / abi.PARAMS_HEADER
+    header.parent.mkdir(parents=True, exist_ok=True)
+    ours = abi.header(abi.PARAMS_HEADER).read_text(encoding="utf-8")
+    header.write_text(ours.replace("struct FmhaParams {\n", "struct FmhaParams {\n  // More words.\n", 1))
+    host = ScriptedHost()
+    assert Run(checkout, host).code is ExitCode.PASS
+    header.write_text(ours.replace("struct FmhaParams {\n", "struct FmhaParams {\n  int32_t more;\n", 1))
+    with pytest.raises(UserError, match="another parameter struct"):
+        Run(checkout, ScriptedHost())
+    header.write_text(ours.replace("struct FmhaParams {\n", "struct FmhaParams {\n  double more;\n", 1))
+    with pytest.raises(UserError, match="no field of a type that is known here"):
+        Run(checkout, ScriptedHost())
 
 
 def test_everything_passes(checkout: Path) -> None:
