@@ -261,7 +261,10 @@ def _referring(finding: Finding, waits: Sequence[Finding], early: Sequence[Findi
         return lines in (sorted(lines), sorted(lines, reverse=True))
 
     if waits and _may_follow_a_wait(finding):
-        wait = next(filter(lies_between, waits), waits[0])
+        # Memory that an mbarrier guards is shared: of other races, one that no wait lies between has nothing of it.
+        wait = next(filter(lies_between, waits), waits[0] if "shared" in finding.message else None)
+        if wait is None:
+            return finding
         text = _OF_AN_OLD_TOKEN if "token" in wait.message else _OF_A_WAIT
         return replace(finding, details=(*finding.details, (wait.place, text)))
     left = finding.rule == "exit-with-work-in-flight" and finding.place is not None

@@ -45,7 +45,8 @@ def _end(code: int) -> None:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if stream is not None:  # closed by whoever started us
+                stream.flush()
         except (OSError, ValueError):  # nobody reads it any more
             code = code or 3
     os._exit(code)

@@ -69,12 +69,12 @@ class _Device:
         self._answers = answers
 
     def encode_tensor_map(self, spec: Any) -> bytes:
-        return bytes.fromhex(self._asked("map", spec=dataclasses.asdict(spec)))
+        return bytes.fromhex(self._asked("map", spec=_given(spec)))
 
     def launch(self, module: object, entry: str, config: Any, params: bytes) -> Any:
         from fmha.harness.contract.device import LaunchReport
 
-        self._asked("launch", entry=entry, config=dataclasses.asdict(config), params=params.hex())
+        self._asked("launch", entry=entry, config=_given(config), params=params.hex())
         return LaunchReport()
 
     def _asked(self, what: str, **fields: Any) -> Any:
@@ -86,6 +86,14 @@ class _Device:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["done"]
+
+
+def _given(asked: Any) -> dict[str, Any]:
+    """The fields of a dataclass but those at their defaults, which an older judge may not know."""
+    said = dataclasses.asdict(asked)
+    return {
+        item.name: said[item.name] for item in dataclasses.fields(asked) if getattr(asked, item.name) != item.default
+    }
 
 
 _ANSWERS = {"variant": _variant, "launch": _launch}

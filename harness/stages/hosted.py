@@ -9,6 +9,7 @@ Other programs are asked what the machine has while the stages are loaded.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -70,5 +71,6 @@ def _told(arguments: Sequence[str]) -> tuple[Path, int]:
 
 if __name__ == "__main__":
     code = main()
+    atexit._run_exitfuncs()  # adapters' processes and folders end here
     sys.stderr.flush()
     os._exit(code)  # whoever waits for this process does not wait for its modules to be taken apart

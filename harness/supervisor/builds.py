@@ -31,8 +31,8 @@ def of_its_own(directory: RunDirectory) -> Path:
         for entry in entries:
             if "-" in entry.name and entry.is_dir():
                 (home / CACHE / entry.name).symlink_to(entry.path)
-            elif entry.name == _HASHES:
-                shutil.copyfile(entry.path, home / CACHE / entry.name)
+            elif entry.name == _HASHES and entry.is_file(follow_symlinks=False):  # a link could lead to any file
+                shutil.copyfile(entry.path, home / CACHE / entry.name, follow_symlinks=False)
     return home / "runs" / directory.run
 
 

@@ -28,6 +28,6 @@ def provide(tree: Path, folder: Path) -> Path:
                 continue
             if entry.is_dir():
                 target.symlink_to(os.path.realpath(entry.path))
-            else:
+            elif entry.is_file():  # a link may lead nowhere
                 shutil.copyfile(entry.path, target)
     return folder

@@ -58,3 +58,10 @@ def test_an_interrupt_from_outside_is_no_traceback(way: list[str]) -> None:
                     break
             said = [line for line in child.stderr if not line.startswith("import time:")]
         assert (child.returncode, said) == (4, ["fmha: interrupted\n"]), loaded
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_stream_that_is_closed_changes_no_exit_code(closed: str) -> None:
+    command = [sys.executable, "-m", "fmha", "ps", "--help"]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}>&-', "sh", *command], check=False, capture_output=True)
+    assert done.returncode == 0

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.contract.device import LaunchReport
+from fmha.harness.contract.device import LaunchConfig, LaunchReport
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.random_cases import Space, draw_cases
+from fmha.harness.kernel_side.__main__ import _Device
 from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.worker.launch.run_attention import run_attention
@@ -62,3 +63,18 @@ def test_both_sides_launch_the_same(side, arch, configuration):
 
     run_attention(device, "module", variant, configuration, make_inputs(0, configuration), by_both)
     assert device.asked
+
+
+def test_what_is_at_its_default_is_not_said():
+    """A judge of an earlier commit refuses fields that it does not know."""
+    said = []
+
+    class Asked(_Device):
+        def _asked(self, what, **fields):
+            said.append(fields)
+            return "00" * 128
+
+    device = Asked("a GPU", 4, None)
+    device.launch(object(), "entry", LaunchConfig((1, 1, 1), (32, 1, 1)), b"")
+    device.launch(object(), "entry", LaunchConfig((1, 1, 1), (32, 1, 1), overlaps=True), b"")
+    assert [sorted(item["config"]) for item in said] == [["block", "grid"], ["block", "grid", "overlaps"]]

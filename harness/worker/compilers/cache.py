@@ -71,6 +71,14 @@ def touch(entry: Path) -> None:
 def discard(entry: Path) -> None:
     """Removes an entry."""
     with _locked(entry.parent):
+        _removed(entry)
+
+
+def _removed(entry: Path) -> None:
+    """Removes an entry, or the link to one of the host's that a run's own cache has."""
+    if entry.is_symlink():
+        entry.unlink()
+    else:
         shutil.rmtree(entry, ignore_errors=True)
 
 
@@ -87,7 +95,7 @@ def trim(
     went, with its size; `dry` only says."""
     gone = {}
     with _locked(cache):
-        entries = sorted((path for path in cache.glob("*-*-*") if path.is_dir()), key=_used)
+        entries = sorted((path for path in cache.glob("*-*-*") if path.is_dir() and not path.is_symlink()), key=_used)
         sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in entries}
         total = sum(sizes.values())
         for path in entries:
@@ -153,6 +161,8 @@ def publish(work: Path, entry: Path, key: str, facts: dict[str, Any]) -> dict[st
     with _locked(entry.parent):
         if (existing := lookup(entry, key)) is not None:
             return existing
+        if entry.is_symlink():
+            entry.unlink()
         if entry.exists():  # corrupt: moved aside first, so that no reader finds half of it
             entry.rename(work.parent / "replaced")
         work.rename(entry)

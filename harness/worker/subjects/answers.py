@@ -191,6 +191,8 @@ def launches(said: Any) -> list[Launch]:
         if len(found.args) > MOST_ITEMS:
             raise CodecError(f"{where}.args: more than {MOST_ITEMS}")
         args = tuple(_argument(f"{where}.args[{at}]", argument) for at, argument in enumerate(found.args))
+        if found.beside and not found.stream:
+            raise CodecError(f"{where}.beside: without a stream; name the stream that this launch is in")
         for back in found.beside:
             _number(f"{where}.beside", back, 1, number)
         made.append(Launch(**{field.name: getattr(found, field.name) for field in fields(found)} | {"args": args}))

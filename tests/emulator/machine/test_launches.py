@@ -453,3 +453,15 @@ def test_ctas_that_need_one_another_behind_the_trigger_go_on() -> None:
     for seed in range(6):
         for body in (meets, early):
             assert _overlapped(body, _WAIT, seed, "random")[1] == 6
+
+
+def test_who_polls_with_a_barrier_in_each_round_is_waited_for() -> None:
+    """CTA 1 triggers and then sets a flag; CTA 0 goes on in every round of its wait, so that it is never idle."""
+    body = f"""setp.ne.u32 %p1, %b, 0; @%p1 bra SETS;
+    POLL: ld.acquire.gpu.global.b32 %r1, [%out+8]; setp.ne.u32 %p2, %r1, 0; bar.red.popc.u32 %r2, 0, %p2;
+    setp.eq.u32 %p3, %r2, 0; @%p3 bra POLL; {_TRIGGER} bra DONE;
+    SETS: {_TRIGGER} @%p0 st.release.gpu.global.b32 [%out+8], 1; DONE: bar.sync 0;"""
+    for seed in range(8):
+        device = Device(schedule="random", seed=seed, max_instructions=300_000)
+        out = device.alloc(1024, "out", zeroed=True)
+        assert "instruction-limit" not in launch(device, out.address, body, grid=2)

@@ -38,6 +38,7 @@ constexpr u64 kGlimpse = 256;
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
 // And that stand still, at most, until all CTAs have let dependent launches begin.
 constexpr u32 kMostHeld = 64;
+constexpr u64 kMostBesideHeld = 1 << 16;  // instructions of warps
 
 using Resident = std::vector<std::unique_ptr<Cluster>>;
 
@@ -145,7 +146,11 @@ private:
     // Goes on with those that stand still: when nobody else is left, or when others may need them.
     void let_go_held(bool taken_all) {
         if (!m_.holds_triggered || resident_.empty()) return;
-        const bool all = held() == resident_.size(), polled = idle_ > 2 * kExploredTurns * resident_.size();
+        const std::size_t waiting = held();
+        if (!waiting) held_since_ = m_.stats.warp_instructions;
+        // Whoever polls with a barrier in each round goes on all the time, and waits for them all the same.
+        const bool all = waiting == resident_.size(), late = m_.stats.warp_instructions - held_since_ > kMostBesideHeld;
+        const bool polled = late || idle_ > 2 * kExploredTurns * resident_.size();
         if (!all && !polled && resident_.size() < kMostHeld) return;
         m_.holds_triggered = false;
         if (!all || !taken_all) return;
@@ -200,6 +205,7 @@ private:
     Resident resident_;
     std::size_t turn_ = 0;
     std::size_t idle_ = 0;  // turns in a row without progress
+    u64 held_since_ = 0;    // as many instructions had been executed when nobody stood still last
 };
 
 }  // namespace

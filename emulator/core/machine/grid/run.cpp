@@ -194,7 +194,13 @@ void Machine::run_one() {
     if (recorder || !run_side_by_side(*this)) {
         GridCursor grid(*launch);
         cursor = &grid;
-        run_grid(*this);
+        try {
+            run_grid(*this);
+        } catch (...) {  // an observer's: what was undone is put back before anybody else looks at memory
+            if (overlap.undone()) overlap.redo(global.memory());
+            overlap.forget();
+            throw;
+        }
         cursor = nullptr;
     }
     running = nullptr;
