@@ -77,6 +77,12 @@ def encode(value: Any) -> Any:
     raise TypeError(f"cannot be written as JSON: {type(value).__name__}")
 
 
+def fields_given(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass but those at their defaults, which a commit or a judge of before may not know."""
+    said = dataclasses.asdict(value)
+    return {item.name: said[item.name] for item in dataclasses.fields(value) if said[item.name] != item.default}
+
+
 def decode(kind: type[T], data: Any, where: str) -> T:
     """An instance of the dataclass `kind` from JSON data; `where` is the path that errors name."""
     if not isinstance(data, dict):

@@ -14,6 +14,7 @@ import sys
 import traceback
 from typing import Any
 
+from fmha.harness.contract.codec import decode, fields_given
 from fmha.harness.kernel_side import PROTOCOL, place_of
 
 
@@ -51,7 +52,6 @@ def _variant(request: dict[str, Any], answers: Any) -> dict[str, Any]:
 
 
 def _launch(request: dict[str, Any], answers: Any) -> None:
-    from fmha.harness.contract.codec import decode
     from fmha.harness.kernel_side.launch import Call, launch_attention
     from fmha.harness.kernel_side.variants import VARIANTS
 
@@ -69,12 +69,12 @@ class _Device:
         self._answers = answers
 
     def encode_tensor_map(self, spec: Any) -> bytes:
-        return bytes.fromhex(self._asked("map", spec=_given(spec)))
+        return bytes.fromhex(self._asked("map", spec=fields_given(spec)))
 
     def launch(self, module: object, entry: str, config: Any, params: bytes) -> Any:
         from fmha.harness.contract.device import LaunchReport
 
-        self._asked("launch", entry=entry, config=_given(config), params=params.hex())
+        self._asked("launch", entry=entry, config=fields_given(config), params=params.hex())
         return LaunchReport()
 
     def _asked(self, what: str, **fields: Any) -> Any:
@@ -86,14 +86,6 @@ class _Device:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["done"]
-
-
-def _given(asked: Any) -> dict[str, Any]:
-    """The fields of a dataclass but those at their defaults, which an older judge may not know."""
-    said = dataclasses.asdict(asked)
-    return {
-        item.name: said[item.name] for item in dataclasses.fields(asked) if getattr(asked, item.name) != item.default
-    }
 
 
 _ANSWERS = {"variant": _variant, "launch": _launch}

@@ -8,12 +8,11 @@ numbers are here. What it says is plain data, and checked.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fmha.harness.contract.codec import decode, encode
+from fmha.harness.contract.codec import decode, encode, fields_given
 from fmha.harness.contract.device import (
     Device,
     DeviceError,
@@ -118,7 +117,7 @@ class KernelSide:
         request = {
             "ask": "launch",
             "variant": variant.name,
-            "call": _said(call),
+            "call": fields_given(call),
             "addresses": dict(addresses),
             "device": device.name,
             "multiprocessors": device.multiprocessors,
@@ -149,12 +148,6 @@ Side = OwnSide | KernelSide
 def side_of(tree: str, kernels: Mapping[str, Declares] | None = None) -> Side:
     """The kernel's side in a checkout; this process's own for an empty name."""
     return KernelSide(Path(tree), kernels) if tree else OwnSide(kernels)
-
-
-def _said(call: Call) -> dict[str, Any]:
-    """A call's fields but those at their defaults, which a commit may not know yet."""
-    given = dataclasses.asdict(call)
-    return {field.name: given[field.name] for field in dataclasses.fields(call) if given[field.name] != field.default}
 
 
 def _done(
