@@ -25,7 +25,7 @@ _NAMES = {"hash": "bits", "seconds": "time"}
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class ConfigurationHazard:
     """A finding with both places of it and what to do."""
 
     title: str
@@ -54,7 +54,7 @@ class Detail:
     inputs: str
     rows: tuple[ReportRow, ...]
     reasons: tuple[str, ...]
-    hazards: tuple[Hazard, ...]
+    hazards: tuple[ConfigurationHazard, ...]
     command: str
 
 
@@ -116,10 +116,10 @@ def _limit(name: str, item: ConfigurationRecord, limit: Limit) -> str:
     return "-" if found is None else f"{found:.1e}"
 
 
-def _hazards(item: ConfigurationRecord) -> Iterator[Hazard]:
+def _hazards(item: ConfigurationRecord) -> Iterator[ConfigurationHazard]:
     for finding in sorted(item.findings, key=lambda found: found.severity)[:MOST_FINDINGS]:
         rule = RULES.get(finding.rule)
-        yield Hazard(
+        yield ConfigurationHazard(
             f"{finding.severity} {finding.rule}", finding.message, tuple(_places(finding)), rule.remedy if rule else ""
         )
 

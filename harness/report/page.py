@@ -48,7 +48,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class RunHazard:
     """One rule at one place, with the configurations it was found in and the lines around the place."""
 
     finding: FindingRecord
@@ -233,14 +233,14 @@ def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
         yield charts.roofline(title, points, bandwidth, rate)
 
 
-def _hazards(record: RunRecord) -> list[Hazard]:
+def _hazards(record: RunRecord) -> list[RunHazard]:
     """One a rule and place, errors first."""
     found: dict[Cause, tuple[FindingRecord, list[str]]] = {}
     for item in record.configurations:
         for finding in item.findings:
             found.setdefault(cause_of(finding), (finding, []))[1].append(item.id)
     hazards = [
-        Hazard(finding, place, tuple(dict.fromkeys(ids)), tuple(_excerpt(record, place)))
+        RunHazard(finding, place, tuple(dict.fromkeys(ids)), tuple(_excerpt(record, place)))
         for (*_, place), (finding, ids) in found.items()
     ]
     return sorted(hazards, key=lambda hazard: hazard.finding.severity)
