@@ -21,6 +21,8 @@ from fmha.harness.evidence.boxes import box_fields, box_lines
 from fmha.harness.evidence.story import lines, sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 from fmha.harness.judge.comparison.comparison import compare
+from fmha.harness.judge.metrics import HEADINGS, METRICS
+from fmha.harness.stages.columns import value_of
 
 HELP = """Compare two runs, configuration by configuration.
 
@@ -37,8 +39,14 @@ Examples:
   fmha compare v1.0 results/20261121T030405Z-0123456789ab-emulator.json --json
 """
 
-COLUMNS = ("configuration", "status", "cosine A", "cosine B", "1-cos", "rel L2", "max err", "LSE err", "bits")
-_FACTORS = ("cosine", "relative_l2", "max_error", "lse_error")
+_VALUES = [name for name in HEADINGS if METRICS[name].least]  # shown as they are; of all, the factor of the error
+COLUMNS = (
+    "configuration",
+    "status",
+    *(f"{HEADINGS[name]} {run}" for name in _VALUES for run in "AB"),
+    *(f"1-{heading}" if METRICS[name].least else heading for name, heading in HEADINGS.items()),
+    "bits",
+)
 
 
 def command(
@@ -100,10 +108,10 @@ def _same(pair: Pair) -> bool:
 def _cells(pair: Pair) -> tuple[str, ...]:
     before, after = (str(item.status) if item else "-" for item in (pair.a, pair.b))
     status = before if before == after else f"{before} -> {after}"
-    cosines = (f"{item.metrics.cosine:.8f}" if item and item.metrics else "-" for item in (pair.a, pair.b))
-    factors = (_factor(pair.factor(metric)) for metric in _FACTORS)
+    values = (value_of(name, item) if item else "-" for name in _VALUES for item in (pair.a, pair.b))
+    factors = (_factor(pair.factor(metric)) for metric in HEADINGS)
     bits = {None: "-", True: "same", False: "differ"}[pair.same_bits]
-    return (pair.id, status, *cosines, *factors, bits)
+    return (pair.id, status, *values, *factors, bits)
 
 
 def _factor(value: float | None) -> str:

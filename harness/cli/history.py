@@ -21,7 +21,8 @@ from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence.views import history_fields
-from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.metrics import HEADINGS, METRICS
+from fmha.harness.stages.columns import shown_value
 from fmha.harness.trends.ancestry import ListedCommit, ordered
 from fmha.harness.trends.series import Series, one_series
 from fmha.harness.trends.site import sure
@@ -39,10 +40,7 @@ Examples:
   fmha history hd64_t1_sk128 --json | jq '.points[].metrics.cosine'
 """
 
-COLUMNS = (
-    "started", "commit", "host", "status", "seed", "cosine", "rel L2", "max err", "LSE err", "hazards", "hash",
-    "subject",
-)  # fmt: skip
+COLUMNS = ("started", "commit", "host", "status", "seed", *HEADINGS.values(), "hazards", "hash", "subject")
 BARS = "▁▂▃▄▅▆▇█"
 WIDEST = 60  # of a drawing; more commits share a column, and the largest of them is drawn
 SUBJECT = 60
@@ -166,17 +164,14 @@ def _drawn(series: Series, commits: Sequence[ListedCommit]) -> Iterator[str]:
 
 
 def _cells(row: NumbersRow, commit: ListedCommit) -> tuple[str, ...]:
-    run, metrics = row.run, row.metrics
-    cosine = metrics["cosine"]
-    numbers = ["-" if value is None else f"{value:.1e}" for value in list(metrics.values())[1:4]]
+    run = row.run
     return (
         f"{run.started:%Y-%m-%d %H:%M}",
         run.sha[:12] + ("+" if run.dirty else ""),
         run.host,
         row.status,
         str(run.seed),
-        "-" if cosine is None else f"{cosine:.8f}",
-        *numbers,
+        *(shown_value(metric, row.metrics[metric]) for metric in HEADINGS),
         str(row.hazards),
         row.hash[:8] or "-",
         commit.subject[:SUBJECT],

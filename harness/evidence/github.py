@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.status import Status
-from fmha.harness.stages.report import cells, verdict_line
+from fmha.harness.stages.columns import COLUMNS, cells
+from fmha.harness.stages.report import verdict_line
 from fmha.harness.text import printable
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # comparison brings numpy, which no run needs
 MOST_ANNOTATIONS = 10  # of one kind a step; what is beyond is dropped by GitHub
 MOST_SUMMARY = 1 << 20  # bytes; a larger summary is refused as a whole
 _CUT = "\n\nThe rest is in the archived record.\n"
-_HEADS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards")
+_HEADS = COLUMNS[: COLUMNS.index("hazards") + 1]  # how much it took is in the record
 
 
 def tell(record: RunRecord, regressions: Sequence[Regression], environment: Mapping[str, str], stream: TextIO) -> None:

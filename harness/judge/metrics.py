@@ -30,6 +30,7 @@ class Metric:
     limit: float
     least: bool = False
     of_attention: bool = False  # kernels of one's own do not have it
+    heading: str = ""  # of its column in tables of configurations; without one it has no column
 
     def error(self, value: float) -> float:
         """The error, of which smaller is better."""
@@ -56,12 +57,23 @@ class Measurement:
 
     # None is what a kernel does not have, and a record from before it was measured: a metric that is added has it for
     # its default.
-    cosine: Annotated[Number, Metric("1 - cosine", "`o . o_ref / (‖o‖ ‖o_ref‖)`", 1e-8, 0.999996, least=True)]
-    relative_l2: Annotated[Number, Metric("relative L2", "`‖o - o_ref‖ / ‖o_ref‖`", 1e-5, 5e-3)]
-    max_error: Annotated[Number, Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3)]
+    cosine: Annotated[
+        Number, Metric("1 - cosine", "`o . o_ref / (‖o‖ ‖o_ref‖)`", 1e-8, 0.999996, least=True, heading="cosine")
+    ]
+    relative_l2: Annotated[Number, Metric("relative L2", "`‖o - o_ref‖ / ‖o_ref‖`", 1e-5, 5e-3, heading="rel L2")]
+    max_error: Annotated[
+        Number, Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3, heading="max err")
+    ]
     lse_error: Annotated[
         Number | None,
-        Metric("LSE error", "`max abs(lse - lse_ref)`, natural logarithm", 5e-6, 1e-4, of_attention=True),
+        Metric(
+            "LSE error",
+            "`max abs(lse - lse_ref)`, natural logarithm",
+            5e-6,
+            1e-4,
+            of_attention=True,
+            heading="LSE err",
+        ),
     ] = field(default=None, metadata={"description": "this and the next two: null for a kernel of one's own"})
     row_max_error: Annotated[
         Number | None,
@@ -86,4 +98,5 @@ def _declared() -> dict[str, Metric]:
 
 
 METRICS: Final[Mapping[str, Metric]] = _declared()
+HEADINGS: Final[Mapping[str, str]] = {name: metric.heading for name, metric in METRICS.items() if metric.heading}
 OF_ANY_KERNEL: Final = {name: metric for name, metric in METRICS.items() if not metric.of_attention}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from fmha.harness.isolate import MECHANISMS
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.gate import HAZARDS
 from fmha.harness.judge.status import Status
+from fmha.harness.stages.columns import COLUMNS, DISPENSABLE, TIME, cells, microseconds
 from fmha.harness.text import cut, fitting, one_line
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from fmha.harness.archive.record import ConfigurationRecord, Covered
     from fmha.harness.judge.findings import FindingRecord
 
-COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
-TIME = "us"  # of a launch on a GPU, where the run has such times
-DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err", "seconds", "hazards", "cosine")
 MOST_ENTRIES, MOST_LINES = 8, 100  # of PTX, whose lines that nothing executed are named; characters of each
 MOST_CAUSES = 3
 MOST_LINES = 8
@@ -146,27 +143,12 @@ def elsewhere_lines(record: RunRecord) -> Iterator[str]:
     yield f"asked for from another checkout: only {elsewhere.host} says what was selected{judge}"
 
 
-def cells(item: ConfigurationRecord) -> tuple[str, ...]:
-    """One row under COLUMNS."""
-    metrics = item.metrics
-    numbers = ("-",) * 4
-    if metrics:
-        numbers = (
-            f"{metrics.cosine:.8f}",
-            f"{metrics.relative_l2:.1e}",
-            f"{metrics.max_error:.1e}",
-            "-" if metrics.lse_error is None else f"{metrics.lse_error:.1e}",
-        )
-    ran = metrics is not None or bool(item.findings) or bool(item.stats)
-    return (item.id, item.status, *numbers, _hazards(item) if ran else "-", _instructions(item), _seconds(item))
-
-
 def _table(record: RunRecord, console: Console) -> None:
-    columns: tuple[str, ...] = COLUMNS
+    columns = COLUMNS
     rows = [cells(item) for item in record.configurations]
     if any(item.timing for item in record.configurations):
         columns = (*columns, TIME)
-        rows = [(*row, _microseconds(item)) for row, item in zip(rows, record.configurations, strict=True)]
+        rows = [(*row, microseconds(item)) for row, item in zip(rows, record.configurations, strict=True)]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if not console.is_terminal:
         for row in (columns, *rows):
@@ -182,11 +164,6 @@ def _table(record: RunRecord, console: Console) -> None:
     for row, item in zip(rows, record.configurations, strict=True):
         table.add_row(*(Text(cut(row[at], fitted[at]), STYLES[item.status] if at == 1 else "") for at in kept))
     console.print(table)
-
-
-def _microseconds(item: ConfigurationRecord) -> str:
-    """The median of a launch."""
-    return f"{statistics.median(item.timing.seconds) * 1e6:.2f}" if item.timing else "-"
 
 
 def _fitting(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
@@ -260,21 +237,6 @@ def _short(text: str) -> Iterator[str]:
     yield from lines[:MOST_LINES]
     if len(lines) > MOST_LINES:
         yield f"{len(lines) - MOST_LINES} more lines in the record"
-
-
-def _hazards(item: ConfigurationRecord) -> str:
-    errors = sum(finding.severity == "error" for finding in item.findings)
-    warnings = len(item.findings) - errors
-    return f"{errors}+{warnings}w" if warnings else str(errors)
-
-
-def _instructions(item: ConfigurationRecord) -> str:
-    count = item.stats.get("warp_instructions")
-    return str(count) if isinstance(count, int) else "-"
-
-
-def _seconds(item: ConfigurationRecord) -> str:
-    return f"{item.seconds:.2f}" if item.seconds else "-"
 
 
 def _pace(record: RunRecord) -> Iterator[str]:
