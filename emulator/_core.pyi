@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 OPS: dict[str, int]
 SYNTAX: dict[str, str]  # of the operations whose row says how they are decoded
@@ -41,6 +41,18 @@ class Program:
         param_bytes: int,
         arrays: list[tuple[str, list[tuple[int, int]]]],
     ) -> None: ...
+
+class Finding:  # as emulator/core/findings/finding.hpp has it
+    rule: Final[str]
+    severity: Final[Literal["error", "warning"]]
+    message: Final[str]
+    pc: Final[int]
+    other_pc: Final[int]
+    other_launch: Final[int]
+    cta: Final[int]
+    warp: Final[int]
+    count: Final[int]
+    details: Final[list[tuple[int, str]]]
 
 class Recorder:
     @property
@@ -110,12 +122,12 @@ class Machine:
         after: int,
         name: str,
         stream: str,
-    ) -> list[dict[str, object]]: ...
+    ) -> list[Finding]: ...
     def work_for_host(
         self, number: int, beside: list[int], name: str, stream: str, accesses: list[tuple[int, int, bool, str]]
-    ) -> list[dict[str, object]]: ...
+    ) -> list[Finding]: ...
     def next_grid(self) -> int: ...  # its kernel's address; 0: all that kernels have launched is complete
-    def run_next(self, program: Program) -> list[dict[str, object]]: ...
+    def run_next(self, program: Program) -> list[Finding]: ...
     @property
     def running_grid(self) -> tuple[str, str, tuple[int, int, int], tuple[int, int, int]]: ...  # kernel, its parent's
     def begin_kernels(self, host: str) -> None: ...  # with the kernel that the host launches

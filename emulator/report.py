@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from fmha.emulator import _core
 from fmha.emulator.coverage import chain_of
 from fmha.emulator.names import brief, in_text, with_variables
 from fmha.emulator.ptx import Instruction
@@ -207,7 +208,7 @@ def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
 
 def findings_of(
     sources: Sequence[Instruction],
-    raw: Sequence[dict[str, Any]],
+    told: Sequence[_core.Finding],
     others: Mapping[int, Sequence[Instruction]] | None = None,
     cooperative: bool = True,
     shared: Sequence[tuple[str, int, int]] = (),
@@ -215,28 +216,29 @@ def findings_of(
     """`others` are the sources of earlier launches by number, which a finding's other place may be of; `shared` are the
     kernel's variables in shared memory, by their places: a message names them."""
 
-    def other(f: dict[str, Any]) -> Place | None:
-        return place_of((others or {}).get(f["other_launch"], ()) if f["other_launch"] else sources, f["other_pc"])
+    def other(f: _core.Finding) -> Place | None:
+        return place_of((others or {}).get(f.other_launch, ()) if f.other_launch else sources, f.other_pc)
 
-    def message(f: dict[str, Any], place: Place | None) -> str:
-        if f["rule"] == "trap" and not cooperative and place and place.of_cooperative_groups:
+    def message(f: _core.Finding, place: Place | None) -> str:
+        if f.rule == "trap" and not cooperative and place and place.of_cooperative_groups:
             return "grid.sync() in a launch that is not cooperative: it traps"
-        return with_variables(in_text(str(f["message"])), shared)
+        return with_variables(in_text(f.message), shared)
 
-    def found(f: dict[str, Any]) -> Finding:
+    def found(f: _core.Finding) -> Finding:
+        place = place_of(sources, f.pc)
         return Finding(
-            rule=f["rule"],
-            severity=f["severity"],
-            message=message(f, place_of(sources, f["pc"])),
-            place=place_of(sources, f["pc"]),
+            rule=f.rule,
+            severity=f.severity,
+            message=message(f, place),
+            place=place,
             other=other(f),
-            cta=f["cta"],
-            warp=f["warp"] if f["warp"] >= 0 else None,
-            count=f["count"],
-            details=tuple((place_of(sources, pc), with_variables(text, shared)) for pc, text in f["details"]),
+            cta=f.cta,
+            warp=f.warp if f.warp >= 0 else None,
+            count=f.count,
+            details=tuple((place_of(sources, pc), with_variables(text, shared)) for pc, text in f.details),
         )
 
-    return causes_first([_of_header(each) if each.of_header else each for each in (found(f) for f in raw)])
+    return causes_first([_of_header(each) if each.of_header else each for each in map(found, told)])
 
 
 def causes_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:

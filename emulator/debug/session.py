@@ -231,7 +231,8 @@ class DebugSession:
         if kind == "stuck":
             return "no warp can go on"
         if kind == "finding":
-            return f"{event['rule']}: {event['message']}" if self.hazards else None
+            found: _core.Finding = event["finding"]
+            return f"{found.rule}: {found.message}" if self.hazards else None
         if kind == "barrier":
             hit = event["what"] != "wait" and any(b.barrier == event["offset"] for b in self.breaks)
             return f"mbarrier 0x{event['offset']:x}: {event['what']}" if hit else None

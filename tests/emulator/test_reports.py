@@ -3,9 +3,12 @@ hand."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from fmha.emulator import Device, load_ptx
+from fmha.emulator import Device, _core, load_ptx
 from fmha.emulator.names import brief, in_text, readable
 from fmha.emulator.report import Finding, Place, causes
 
@@ -187,3 +190,15 @@ def test_a_trap_of_the_header_says_what_the_launch_lacks(cooperative: bool) -> N
     assert told.rule == "trap"
     assert ("grid.sync() in a launch that is not cooperative" in told.message) != cooperative
     assert ("cudaLaunchCooperativeKernel" in told.remedy) != cooperative
+
+
+def test_the_cores_finding_is_bound_field_for_field(repository: Path) -> None:
+    def names(file: str, begin: str, field: str) -> set[str]:
+        _, _, rest = (repository / file).read_text().partition(begin)
+        return set(re.findall(field, rest.partition("\n\n")[0], re.MULTILINE))
+
+    struct = names("emulator/core/findings/finding.hpp", "struct Finding {", r"^    [\w:<>, ]+ (\w+)(?: = [^;]+)?;")
+    stub = names("emulator/_core.pyi", "class Finding:", r"^    (\w+):")
+    bound = {name for name in vars(_core.Finding) if not name.startswith("_")}
+    assert struct == stub == bound
+    assert len(struct) > 5

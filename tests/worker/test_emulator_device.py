@@ -12,6 +12,7 @@ from fmha.harness.contract.codec import encode
 from fmha.harness.contract.device import DeviceError, LaunchConfig
 from fmha.harness.contract.protocol import Configuration, Job
 from fmha.harness.judge.configuration import parse_id
+from fmha.harness.judge.findings import WHERE
 from fmha.harness.kernel_side.launch import tensor_map
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
@@ -84,6 +85,7 @@ def test_a_finding_names_its_place(device, module):
     assert finding.where["ptx_line"] == 10
     assert finding.where["ptx"].startswith("st.global.u32")
     assert finding.where["cta"] == 0
+    assert {name: type(value) for name, value in finding.where.items()}.items() <= WHERE.items()
     assert json.dumps(encode(finding))
 
 
@@ -183,6 +185,7 @@ def test_a_hazard_names_the_kernel_s_own_line_and_the_calls_that_were_inlined(de
     ]
     assert finding.where["other_source"] == "kernel/a.cu:5"
     assert "other_calls" not in finding.where
+    assert {name: type(value) for name, value in finding.where.items()}.items() <= WHERE.items()
 
 
 def reader(waits: str) -> str:

@@ -98,29 +98,13 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 
 u64 add_image(Machine& m, const nb::bytes& image) { return m.global.images().add(records<Image>(image).at(0)); }
 
-nb::list findings_of(const Machine& m) {
-    nb::list out;
-    for (const Finding& f : m.launch_findings.list()) {
-        nb::dict d;
-        d["rule"] = f.rule;
-        d["severity"] = f.severity == Severity::error ? "error" : "warning";
-        d["message"] = f.message;
-        d["pc"] = f.pc;
-        d["other_pc"] = f.other_pc;
-        d["other_launch"] = f.other_launch;
-        d["cta"] = f.cta;
-        d["warp"] = f.warp;
-        d["count"] = f.count;
-        d["details"] = f.details;
-        out.append(d);
-    }
-    return out;
-}
+// Copies: the machine's own are gone at its next launch.
+std::vector<Finding> findings_of(const Machine& m) { return m.launch_findings.list(); }
 
-nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
-             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
-             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps, u32 after, std::string name,
-             std::string stream) {
+std::vector<Finding> run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
+                         std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace,
+                         bool programmatic, u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps,
+                         u32 after, std::string name, std::string stream) {
     std::ranges::sort(beside);
     Launch launch{grid,
                   block,
@@ -144,8 +128,9 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
 }
 
 // What a host's work accesses: addresses, sizes, whether it writes, and the verb of it.
-nb::list work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::string name, std::string stream,
-                       const std::vector<std::tuple<u64, u64, bool, std::string>>& accesses) {
+std::vector<Finding> work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::string name,
+                                   std::string stream,
+                                   const std::vector<std::tuple<u64, u64, bool, std::string>>& accesses) {
     Launch work;
     work.overlaps = true;
     work.number = number;
@@ -160,7 +145,7 @@ nb::list work_for_host(Machine& m, u32 number, std::vector<u32> beside, std::str
 }
 
 // The grid that `next_grid` has told.
-nb::list run_next(Machine& m, const Program& program) {
+std::vector<Finding> run_next(Machine& m, const Program& program) {
     {
         nb::gil_scoped_release release;
         m.run_next(program);
@@ -574,6 +559,18 @@ NB_MODULE(_core, module) {
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),
              nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"), nb::arg("arrays"));
+    // Every field of the struct, as it is named there: tests/emulator/test_reports.py compares.
+    nb::class_<Finding>(module, "Finding")
+        .def_ro("rule", &Finding::rule)
+        .def_prop_ro("severity", [](const Finding& f) { return f.severity == Severity::error ? "error" : "warning"; })
+        .def_ro("message", &Finding::message)
+        .def_ro("pc", &Finding::pc)
+        .def_ro("other_pc", &Finding::other_pc)
+        .def_ro("other_launch", &Finding::other_launch)
+        .def_ro("cta", &Finding::cta)
+        .def_ro("warp", &Finding::warp)
+        .def_ro("count", &Finding::count)
+        .def_ro("details", &Finding::details);
     nb::class_<Recorder>(module, "Recorder")
         .def_prop_ro("clusters", &recorded_clusters)
         .def_prop_ro("first_reads", &first_reads)

@@ -99,10 +99,8 @@ public:
         if (!(wants & kFindings)) return;
         const nb::gil_scoped_acquire hold;
         nb::dict d;
-        d["rule"] = f.rule;
-        d["message"] = f.message;
+        d["finding"] = f;
         d["pc"] = f.pc;
-        d["other_pc"] = f.other_pc;
         d["cta"] = f.cta;
         d["warp"] = f.warp;
         d["event"] = events;

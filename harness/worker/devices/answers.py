@@ -10,6 +10,7 @@ from typing import Any, Final
 from fmha.harness.contract.codec import CodecError, decode
 from fmha.harness.contract.device import Ceilings, LaunchReport
 from fmha.harness.contract.protocol import FindingRecord
+from fmha.harness.judge.findings import WHERE
 
 MOST_CHARACTERS: Final = 1 << 14  # of one text; a line of PTX has up to some thousand
 MOST_DETAILS: Final = 1 << 12  # of one finding; the core keeps a thousand
@@ -20,9 +21,6 @@ MOST_NUMBER: Final = 1 << 63
 ADDRESSES: Final = 1 << 64
 MOST_RATE: Final = 1e18  # bytes or operations a second
 
-_TEXTS: Final = frozenset({"source", "other_source", "ptx", "other_ptx"})
-_NUMBERS: Final = frozenset({"ptx_line", "other_ptx_line", "cta", "warp", "count"})
-_LISTS: Final = frozenset({"calls", "other_calls", "details"})
 # Of a configuration's counters, what the worker says itself.
 _OURS: Final = frozenset({"coverage", "schedules", "untimed"})
 
@@ -94,11 +92,12 @@ def _finding(data: Any, what: str) -> FindingRecord:
     text(found.message, f"{what}.message")
     for name, value in found.where.items():
         place = f"{what}.where.{name:.40}"
-        if name in _TEXTS:
+        kind = WHERE.get(name)
+        if kind is str:
             text(value, place)
-        elif name in _NUMBERS:
+        elif kind is int:
             integer(value, MOST_NUMBER, place)
-        elif name in _LISTS:
+        elif kind is list:
             _texts(value, place)
         else:
             raise AnswerError(f"{place}: unknown field")

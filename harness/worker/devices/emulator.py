@@ -235,17 +235,16 @@ def _load(artifact: Path) -> emulator.Module:
 
 
 def _record(finding: emulator.Finding) -> FindingRecord:
-    """`where`: the instruction's place, that of the earlier access it conflicts with, CTA, warp, count and details.
-
-    Of a place, `source` is the kernel's own line, and `calls` the lines from the instruction's outwards, where calls
-    were inlined.
-    """
-    where = _place("", finding.place) | _place("other_", finding.other)
-    where |= {"cta": finding.cta, "count": finding.count}
-    if finding.warp is not None:
-        where["warp"] = finding.warp
-    if finding.details:
-        where["details"] = [text if place is None else f"{text} at {place}" for place, text in finding.details]
+    """As plain data: `where` has the fields of WHERE that there are."""
+    fields: dict[str, Any] = {
+        **_place("", finding.place),
+        **_place("other_", finding.other),
+        "cta": finding.cta,
+        "count": finding.count,
+        "warp": finding.warp,
+        "details": [text if place is None else f"{text} at {place}" for place, text in finding.details] or None,
+    }
+    where = {name: value for name, value in fields.items() if value is not None}
     return FindingRecord(finding.rule, finding.severity, finding.message, where)
 
 
@@ -259,4 +258,4 @@ def _place(prefix: str, place: emulator.Place | None) -> dict[str, Any]:
         "ptx_line": place.ptx_line,
         "ptx": place.ptx_text,
     }
-    return {prefix + name: value for name, value in fields.items() if value is not None}
+    return {prefix + name: value for name, value in fields.items()}
