@@ -93,7 +93,7 @@ PACES: Final[Mapping[tuple[int, int], Pace]] = {
     (512, 128): Pace(3.6, 1.15, 1.15, 1.11, 1.6),
 }
 # Of the kernel for many rows, which has no splits,
-PREFILL_ROWS: Final = 256
+PREFILL_ROWS: Final = sm100_prefill_shape(64).rows
 PREFILL: Final = {(head_dim, PREFILL_ROWS): sm100_prefill_shape(head_dim) for head_dim in (64, 128)}
 # and of the one of CTA pairs, by the rows of a row tile.
 PAIRS: Final = {(head_dim, 2 * rows): sm100_pair_shape(head_dim, rows) for head_dim, rows in SM100_PAIRS}
