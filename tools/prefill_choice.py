@@ -13,7 +13,7 @@ from typing import Final
 
 from fmha.harness import account
 from fmha.harness.attention.decision import BUILD_SECONDS
-from fmha.harness.kernel_side.cost import B200, PREFILL, PREFILL_ROWS, Shape, row_tiles_us
+from fmha.harness.kernel_side.cost import B200, PREFILL, PREFILL_ROWS, PlaneSizes, row_tiles_us
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.kernel_side.variants import VARIANTS, is_prefill
 from fmha.harness.see.call_time import model
@@ -42,7 +42,7 @@ def main() -> None:
                     scale=head_dim**-0.5, normalise=True, output_bf16=True,
                 )  # fmt: skip
                 said = [model(GPU, item.variant, Path(item.ptx), call).seconds() * 1e6 for item in built]
-                shape = Shape(head_dim, planes, t, s_k)
+                shape = PlaneSizes(head_dim, planes, t, s_k)
                 guessed = [row_tiles_us(B200, shape, 1, asked, causal) for asked in (0, PREFILL_ROWS)]
                 wrong = (said[1] < said[0]) != (guessed[1] < guessed[0])
                 name = f"{head_dim} {planes}x{t}x{s_k}{' causal' * causal}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmha.harness.judge.configuration import Configuration, PathChoice, parse_id
-from fmha.harness.kernel_side.cost import B200, Shape, call_us, rows_of, splits_to_try
+from fmha.harness.kernel_side.cost import B200, PlaneSizes, call_us, rows_of, splits_to_try
 from fmha.harness.see.modelled import modelled, row_of
 
 CALLS: Final = ((1, 128, 512), (1, 128, 4096), (16, 128, 8192), (64, 64, 4096), (1, 16, 131072), (8, 16, 8192),
@@ -34,9 +34,9 @@ class Choice:
     priced: float
 
 
-def shape_of(item: Configuration) -> Shape:
+def shape_of(item: Configuration) -> PlaneSizes:
     """As prices take it."""
-    return Shape(item.head_dim, item.batch, item.t * item.heads, item.s_k)
+    return PlaneSizes(item.head_dim, item.batch, item.t * item.heads, item.s_k)
 
 
 def configurations() -> Iterator[Configuration]:

@@ -72,7 +72,7 @@ class ScaleTask:
     places: Iterator[int] | None = None
 
 
-class Question:
+class InstantQuestion:
     """Stands for `slurm.Question`: the answer takes no time."""
 
     def __init__(self, run: str) -> None:
@@ -277,7 +277,7 @@ def simulate(site: Site) -> dict[str, Any]:
         (cluster, "time", simulation),
         (slurm, "time", simulation),
         (slurm, "_run", simulation.command),
-        (slurm, "Question", Question),
+        (slurm, "Question", InstantQuestion),
     )
     with tempfile.TemporaryDirectory(prefix="scale-") as folder, ExitStack() as stack:
         for where, name, what in patches:

@@ -25,7 +25,7 @@ from fmha.emulator.device.errors import LaunchError, UnmodelledError
 from fmha.emulator.device.memory import Buffer, Memory
 from fmha.emulator.device.module import Dim3, Module, entry_of
 from fmha.emulator.device.settings import MmaSums, Profile, Schedule, machine_of
-from fmha.emulator.device.timed import Timed
+from fmha.emulator.device.timed import TimedMachine
 from fmha.emulator.device.watched import Watched
 from fmha.emulator.grids import Below, tell_kernels
 from fmha.emulator.names import brief, readable
@@ -106,7 +106,7 @@ class Device(Memory):
                 steps,
             )
         )
-        self._timed = None if timing is None else Timed(self._machine, timing, sampled)
+        self._timed = None if timing is None else TimedMachine(self._machine, timing, sampled)
         self._watched = Watched(self._machine)
         self._waivers = tuple(waivers)
         self._dynamic_shared: dict[tuple[Module, str], int] = {}  # that launches from the device may have

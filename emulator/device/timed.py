@@ -13,7 +13,7 @@ from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import (
     DRAWING,
     SAMPLES,
-    Shape,
+    ClustersOfGrid,
     Timing,
     at_once,
     behind_first,
@@ -24,7 +24,7 @@ from fmha.emulator.timing.launch import (
 )
 
 
-class Timed:
+class TimedMachine:
     """The model of a GPU's time beside a machine. `only` runs nothing but the clusters that it looks at."""
 
     def __init__(self, machine: _core.Machine, gpu: str, only: bool) -> None:
@@ -45,7 +45,7 @@ class Timed:
         in_memory: int,
         counter: int,
         looked_at: Sequence[int] = (),
-    ) -> Shape:
+    ) -> ClustersOfGrid:
         """Asks the machine for recordings of some clusters of the launch to come. `work` is what each cluster has to
         do, of a launch of so many; `in_memory` the bytes of all buffers; `counter` an address from which CTAs draw;
         `looked_at` are clusters to record, in place of those that are chosen here."""
@@ -66,7 +66,7 @@ class Timed:
         resident = resident_ctas(
             by_memory, math.prod(block), self._architecture.registers, info.least_ctas, decoded.live
         )
-        shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        shape = ClustersOfGrid(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
         shape = replace(shape, spread_out=not looked_at or counter > 0)
         if firsts:
             shape = replace(shape, firsts=firsts, work=tuple(work))
@@ -77,7 +77,7 @@ class Timed:
         self._machine.glimpsed = [] if nobody else at_once(grid, cluster, shape.slots(self._architecture))
         return shape
 
-    def timing(self, decoded: Decoded, shape: Shape, sizes: Mapping[int, int]) -> Timing:
+    def timing(self, decoded: Decoded, shape: ClustersOfGrid, sizes: Mapping[int, int]) -> Timing:
         """The time of the launch that was recorded; `sizes` of allocations, by their addresses."""
         assert self._machine.recorder is not None
         held, room = set(), self._architecture.l2_capacity.value

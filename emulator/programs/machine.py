@@ -75,7 +75,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class ProgramLaunch:
     """A launch that a program made, and what the machine counted."""
 
     kernel: str
@@ -110,7 +110,7 @@ class Told:
 class Seen:
     """What all processes of a program have done."""
 
-    launches: list[Launched] = field(default_factory=list)
+    launches: list[ProgramLaunch] = field(default_factory=list)
     findings: list[Told] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     elapsed: int = 0  # times that were asked of events
@@ -467,7 +467,7 @@ class Machine:
         if report.timing is not None:
             report.timing.overlaps = programmatic
             modelled = report.timing.modelled()
-        self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats, modelled))
+        self.seen.launches.append(ProgramLaunch(kernel.shown, grid, block, report.stats, modelled))
         self._latest[stream] = self.device.launches
         self._tell_all(
             kernel.shown,

@@ -64,7 +64,7 @@ class Modelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClustersOfGrid:
     """Of a launch: clusters along x and in all, and CTAs that an SM holds."""
 
     along_x: int
@@ -129,7 +129,7 @@ class Timing:
         recorder: _core.Recorder,
         program: _core.Program,
         sources: tuple[Instruction, ...],
-        shape: Shape,
+        shape: ClustersOfGrid,
         sizes: Mapping[int, int],
         resident: frozenset[int],
     ) -> None:

@@ -20,7 +20,7 @@ from fmha.harness.stages.preflight import project_of
 if TYPE_CHECKING:
     from fmha.emulator.timing.architecture import Architecture
     from fmha.harness.see.evaluated import Compared, Measured
-    from fmha.harness.see.own_rows import Timed
+    from fmha.harness.see.own_rows import OwnTime
     from fmha.harness.see.probed import Probes
 
 HELP = """Measure the timing model's constants on the GPU of this machine, time calls of our kernels there, and say how
@@ -69,7 +69,7 @@ def _run(name: str, output: Path, printed: Path | None, calls: bool, json: bool)
     return ExitCode.PASS
 
 
-def _timed(gpu: Architecture, say: bool) -> list[Timed]:
+def _timed(gpu: Architecture, say: bool) -> list[OwnTime]:
     """Calls of our kernels, each told as soon as it is there."""
     from fmha.harness.see import own_rows
 
@@ -107,7 +107,7 @@ def _print(measured: Sequence[Measured], beside: Sequence[Compared], probes: Pro
 
 
 def _print_json(
-    name: str, device: str, measured: Sequence[Measured], beside: Sequence[Compared], timed: Sequence[Timed]
+    name: str, device: str, measured: Sequence[Measured], beside: Sequence[Compared], timed: Sequence[OwnTime]
 ) -> None:
     told = [
         {"name": c.name, "value": c.value, "within": c.uncertainty, "modelled": c.was.value, "as_said": c.as_said}

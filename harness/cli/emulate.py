@@ -24,9 +24,9 @@ from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.emulator import Explored
-    from fmha.emulator.programs import Keeping, Launched, Ran
+    from fmha.emulator.programs import Keeping, ProgramLaunch, Ran
     from fmha.emulator.timing.launch import Modelled
-    from fmha.harness.emulate import Comparison, Emulation, Entry, LaunchFile
+    from fmha.harness.emulate import Emulation, Entry, LaunchFile, OutputComparison
 
 _PYTHON = re.compile(r"python[\d.]*")
 PLACES = 4  # findings of one rule that are printed
@@ -316,7 +316,7 @@ def _run_program(words: Sequence[str], options: RunOptions, timing: str | None, 
     return _concluded(words, options, verdict, f"{counts}{end if ran.code else ''}", code, len(seen.launches))
 
 
-def _as_json(made: Launched) -> dict[str, Any]:
+def _as_json(made: ProgramLaunch) -> dict[str, Any]:
     plain = dataclasses.asdict(made)
     if made.modelled is not None:
         plain["modelled"] = _modelled_as_json(made.modelled)
@@ -493,7 +493,7 @@ def _tell(result: Emulation) -> None:
             print(f"{rule}: at {places - PLACES} more pairs of places (--json lists them all)")
 
 
-def _verdict(c: Comparison, several: bool) -> str:
+def _verdict(c: OutputComparison, several: bool) -> str:
     verdict = "equal" if c.worst is None else f"{c.wrong} of {c.elements} elements differ, {c.worst}"
     seed = f", seed {c.seed}" if c.schedule == "random" else ""
     under = f" under schedule {c.schedule}{seed}" if several else ""

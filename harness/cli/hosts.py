@@ -57,7 +57,7 @@ Example:
 """
 
 
-class Isolation(StrEnum):
+class IsolationChoice(StrEnum):
     """As a host's setting of that name."""
 
     REQUIRE = "require"
@@ -116,8 +116,9 @@ def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A host of matrix.yaml, or one of your own.")],
     public: Annotated[Path, typer.Argument(metavar="FILE", help="The public half of the key, as ssh-keygen wrote it.")],
     isolation: Annotated[
-        Isolation, typer.Option(help="Of its runs on the host: require a sandbox, take the best there is, or none.")
-    ] = Isolation.REQUIRE,
+        IsolationChoice,
+        typer.Option(help="Of its runs on the host: require a sandbox, take the best there is, or none."),
+    ] = IsolationChoice.REQUIRE,
     json: Json = False,
 ) -> None:
     context.obj.action = partial(_key, name, public, isolation.value, json)

@@ -16,7 +16,7 @@ from fmha.harness.cpp_names import readable
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launches import Listed
+    from fmha.harness.see.launches import ListedLaunch
     from fmha.harness.see.subject import Subject
 
 HELP = f"""List the launches of what is named: where its PTX lies, and each launch's number, entry, grid, block, shared
@@ -70,7 +70,7 @@ def _run(named: Callable[[], Subject], folder: Path | None, json: bool) -> ExitC
     return ExitCode.PASS
 
 
-def _lines(item: Listed) -> list[str]:
+def _lines(item: ListedLaunch) -> list[str]:
     a = item.asked
     shape = f"grid {_by(a.grid)}, block {_by(a.block)}"
     cluster = f", cluster {_by(a.cluster)}" if a.cluster != (1, 1, 1) else ""

@@ -37,7 +37,7 @@ class Silent:
         print(printable(f"fmha: {text}"), file=self._stream, flush=True)
 
 
-class Lines:
+class ProgressLines:
     """One line a fact, flushed at once, for logs and pipes; every start too when `verbose`."""
 
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
@@ -128,12 +128,12 @@ def progress_for(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator
     if quiet:
         display = Silent(stream)
     elif verbose:
-        display = Lines(stream, verbose)
+        display = ProgressLines(stream, verbose)
     else:
         from fmha.harness.cli.screen import Console  # here, for who is quiet does not wait for rich
 
         console = Console(file=stream)
-        display = Live(console) if console.is_terminal else Lines(stream, verbose)
+        display = Live(console) if console.is_terminal else ProgressLines(stream, verbose)
     try:
         yield display
     finally:

@@ -20,13 +20,13 @@ FIRST_ADDRESS = 1 << 40  # that device memory has
 PIXELS = ("channels_per_pixel", "pixels_per_column", "pixel_box_lower_corner", "pixel_box_upper_corner")
 
 
-class Section(BaseModel):
+class LaunchSection(BaseModel):
     """A mapping of launch.yaml: no other keys, no other types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
-class BufferSection(Section):
+class BufferSection(LaunchSection):
     """Device memory, and what it holds before the launch: a file, or a way to fill it. With an `address` it lies there,
     for a launch whose parameters, structs or memory hold addresses."""
 
@@ -46,7 +46,7 @@ class BufferSection(Section):
         return self
 
 
-class TensorMapSection(Section):
+class TensorMapSection(LaunchSection):
     """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost.
 
     Pixels and corners in place of a box make a map for im2col copies, as cuTensorMapEncodeIm2col does.
@@ -76,7 +76,7 @@ class TensorMapSection(Section):
         return self
 
 
-class ArgumentSection(Section):
+class ArgumentSection(LaunchSection):
     """One parameter: exactly one key is given. A struct is packed as C lays it out, and padded to `align`."""
 
     buffer: str | None = None
@@ -108,7 +108,7 @@ class ArgumentSection(Section):
         return self
 
 
-class OutputSection(Section):
+class OutputSection(LaunchSection):
     """Where a buffer goes after the launch, and what it must equal."""
 
     file: str | None = None
@@ -117,7 +117,7 @@ class OutputSection(Section):
     atol: Annotated[float, Field(ge=0)] = 0.0
 
 
-class WaiverSection(Section):
+class WaiverSection(LaunchSection):
     """Findings that are accepted: `at` is a regex over the finding's place, as the report writes it."""
 
     rule: str
@@ -125,7 +125,7 @@ class WaiverSection(Section):
     at: str = ""
 
 
-class LaunchFile(Section):
+class LaunchFile(LaunchSection):
     """launch.yaml: one launch, its memory and parameters, and what its outputs are compared with."""
 
     entry: str | None = None

@@ -30,7 +30,7 @@ _FORMATS = {"u8": "<B", "u16": "<H", "u32": "<I", "s32": "<i", "u64": "<Q", "s64
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class OutputComparison:
     """An output of the run under this schedule and seed against its expected values."""
 
     buffer: str
@@ -50,7 +50,7 @@ class Emulation:
     mma_sums: str
     exploration: emulator.Exploration  # of one schedule, or of several; of a search, the first and those that fail
     written: tuple[Path, ...]  # by the first run
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[OutputComparison, ...]
     searched: str = ""  # what a search has tried
 
     @property
@@ -89,7 +89,7 @@ def emulate(
     module = load(ptx)
     entry = _entry(module, launch, ptx)
     written: list[Path] = []
-    comparisons: list[Comparison] = []
+    comparisons: list[OutputComparison] = []
 
     def run(schedule: Schedule, seed: int, file: LaunchFile = launch) -> emulator.Report:
         session = _Session(file, folder, schedule, seed)
@@ -352,9 +352,9 @@ class _Session:
                 raise UserError(f"cannot be written: {reason}", where=str(path)) from error
         return [path for _, path in files]
 
-    def compare(self) -> list[Comparison]:
+    def compare(self) -> list[OutputComparison]:
         """Compares the outputs that expect something."""
-        comparisons: list[Comparison] = []
+        comparisons: list[OutputComparison] = []
         for name, output in self._launch.outputs.items():
             if output.expect is None:
                 continue
@@ -362,5 +362,5 @@ class _Session:
             wanted = arrays.load(self._folder / output.expect)
             wanted = arrays.stored(wanted, section.dtype, section.shape, output.expect)
             wrong, largest, where = arrays.worst(got, wanted, section.dtype, output.rtol, output.atol)
-            comparisons.append(Comparison(name, got.size, wrong, largest, self._schedule, self._seed, where))
+            comparisons.append(OutputComparison(name, got.size, wrong, largest, self._schedule, self._seed, where))
         return comparisons

@@ -22,8 +22,8 @@ from typing import Final, Protocol
 from fmha.harness.kernel_side.cost import (
     B200,
     PREFILL_ROWS,
+    PlaneSizes,
     PricedGpu,
-    Shape,
     best_of,
     forward_us,
     launch_shape,
@@ -317,8 +317,8 @@ def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int
     return "", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
 
 
-def _shape_of(sizes: Sizes) -> Shape:
-    return Shape(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
+def _shape_of(sizes: Sizes) -> PlaneSizes:
+    return PlaneSizes(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k)
 
 
 def rows_of_many(sizes: Sizes, windowed: bool, otherwise: int) -> int:

@@ -104,7 +104,7 @@ LAUNCH: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PlaneSizes:
     """What decides of a call. `rows` are those of a plane."""
 
     head_dim: int
@@ -119,7 +119,7 @@ def launch_shape(head_dim: int, asked: int) -> LaunchShape:
     return PAIRS.get(made) or PREFILL.get(made) or sm100_shape(head_dim, "smem", asked)
 
 
-def forward_us(gpu: PricedGpu, shape: Shape, asked: int, splits: int) -> float:
+def forward_us(gpu: PricedGpu, shape: PlaneSizes, asked: int, splits: int) -> float:
     """The forward kernel's time."""
     pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
     row_tiles = -(-shape.rows // tile.row_tile) * shape.planes
@@ -143,7 +143,7 @@ def _clocked(gpu: PricedGpu, time: float, tensor: float) -> float:
     return time * max(1.0, gpu.clock / gpu.power_clock * math.cbrt(busy))
 
 
-def row_tiles_us(gpu: PricedGpu, shape: Shape, heads: int, asked: int, windowed: bool) -> float:
+def row_tiles_us(gpu: PricedGpu, shape: PlaneSizes, heads: int, asked: int, windowed: bool) -> float:
     """The time of a launch without splits, as a mask has it, by a CTA a multiprocessor. A window is taken for a causal
     one, whose row tiles see fewer keys the earlier they are; `heads` are those of a plane."""
     pace, tile = PACES[shape.head_dim, asked], launch_shape(shape.head_dim, asked)
@@ -162,7 +162,7 @@ def row_tiles_us(gpu: PricedGpu, shape: Shape, heads: int, asked: int, windowed:
     return _clocked(gpu, time, sum(tiles) * shape.planes * pace.tensor)
 
 
-def many_rows_pay(gpu: PricedGpu, shape: Shape, heads: int, windowed: bool, than: int) -> bool:
+def many_rows_pay(gpu: PricedGpu, shape: PlaneSizes, heads: int, windowed: bool, than: int) -> bool:
     """Whether the kernel for many rows takes less time than the six-warp kernel of `than` rows, without splits."""
     if (shape.head_dim, PREFILL_ROWS) not in PREFILL:
         return False
@@ -172,7 +172,7 @@ def many_rows_pay(gpu: PricedGpu, shape: Shape, heads: int, windowed: bool, than
     return many < six_warps
 
 
-def merge_us(gpu: PricedGpu, shape: Shape, merge: Merge, splits: int) -> float:
+def merge_us(gpu: PricedGpu, shape: PlaneSizes, merge: Merge, splits: int) -> float:
     """A combine kernel's time: a thread's loads wait for each other, so that what L2 takes comes on top."""
     f16 = partial_f16(shape.head_dim, True)
     turns = -(-splits // (merge.parts(shape.head_dim) * merge.in_flight[f16]))
@@ -182,12 +182,12 @@ def merge_us(gpu: PricedGpu, shape: Shape, merge: Merge, splits: int) -> float:
     return waves + splits * shape.planes * shape.rows * shape.head_dim * (2 if f16 else 4) / gpu.cache
 
 
-def merge_of(gpu: PricedGpu, shape: Shape, splits: int) -> Merge:
+def merge_of(gpu: PricedGpu, shape: PlaneSizes, splits: int) -> Merge:
     """The combine kernel that takes less time."""
     return min((BY_WARP, BY_CTA), key=lambda merge: merge_us(gpu, shape, merge, splits))
 
 
-def call_us(gpu: PricedGpu, shape: Shape, asked: int, splits: int) -> float:
+def call_us(gpu: PricedGpu, shape: PlaneSizes, asked: int, splits: int) -> float:
     """The call's time as in a replay of a graph."""
     merge = merge_us(gpu, shape, merge_of(gpu, shape, splits), splits) if splits > 1 else 0.0
     return LAUNCH + forward_us(gpu, shape, asked, splits) + merge
@@ -199,7 +199,7 @@ def rows_of(head_dim: int, pairs: bool = True) -> tuple[int, ...]:
     return (0, *(rows for of, rows in SM100_FEW_ROWS if of == head_dim), *of_pairs)
 
 
-def splits_to_try(gpu: PricedGpu, shape: Shape, asked: int) -> Iterator[int]:
+def splits_to_try(gpu: PricedGpu, shape: PlaneSizes, asked: int) -> Iterator[int]:
     """Of those with as long a longest split the most, while the GPU holds all CTAs at once: the CTAs with less end
     sooner and leave memory to the others. And as many as leave each CTA its multiprocessor."""
     tile = launch_shape(shape.head_dim, asked)
@@ -212,7 +212,7 @@ def splits_to_try(gpu: PricedGpu, shape: Shape, asked: int) -> Iterator[int]:
             yield splits
 
 
-def best_of(gpu: PricedGpu, shape: Shape, pairs: bool = True) -> tuple[int, int]:
+def best_of(gpu: PricedGpu, shape: PlaneSizes, pairs: bool = True) -> tuple[int, int]:
     """Rows that are asked for, and splits."""
     found = [(asked, splits) for asked in rows_of(shape.head_dim, pairs) for splits in splits_to_try(gpu, shape, asked)]
     return min(found, key=lambda item: call_us(gpu, shape, *item))

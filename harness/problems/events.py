@@ -41,7 +41,7 @@ def buffer_of(address: int) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchEvent:
     """A launch with its parameters as bytes. `stream` is a handle, 0 for the one that torch launches on.
 
     `most_shared` is the dynamic shared memory that the host code has asked for (cudaFuncSetAttribute), -1 where it has
@@ -77,25 +77,25 @@ class Ordered:
     other: int = 0
 
 
-def filled(address: int, size: int, pattern: int, nbytes: int, stream: int = 0) -> Launched:
+def filled(address: int, size: int, pattern: int, nbytes: int, stream: int = 0) -> LaunchEvent:
     """So many bytes, of elements of that size with these bits."""
     parameters = (struct.pack("<Q", address), struct.pack("<Q", pattern), struct.pack("<i", size))
     return _bytewise("fmha_fill", (*parameters, struct.pack("<q", nbytes)), nbytes, stream)
 
 
-def copied(to: int, source: int, nbytes: int, stream: int = 0) -> Launched:
+def copied(to: int, source: int, nbytes: int, stream: int = 0) -> LaunchEvent:
     """A copy on the device, as the launch of a kernel."""
     parameters = (struct.pack("<Q", to), struct.pack("<Q", source), struct.pack("<q", nbytes))
     return _bytewise("fmha_copy", parameters, nbytes, stream)
 
 
-def _bytewise(entry: str, parameters: tuple[bytes, ...], nbytes: int, stream: int) -> Launched:
-    return Launched(entry, (max(1, -(-nbytes // THREADS)), 1, 1), (THREADS, 1, 1), SINGLE, 0, stream, parameters)
+def _bytewise(entry: str, parameters: tuple[bytes, ...], nbytes: int, stream: int) -> LaunchEvent:
+    return LaunchEvent(entry, (max(1, -(-nbytes // THREADS)), 1, 1), (THREADS, 1, 1), SINGLE, 0, stream, parameters)
 
 
-def read_events(text: str) -> list[Launched | Allocated | Ordered]:
+def read_events(text: str) -> list[LaunchEvent | Allocated | Ordered]:
     """What an extension has done, in order."""
-    made: list[Launched | Allocated | Ordered] = []
+    made: list[LaunchEvent | Allocated | Ordered] = []
     for line in text.splitlines():
         kind, *words = line.split(" ")
         if kind == "alloc":
@@ -109,7 +109,7 @@ def read_events(text: str) -> list[Launched | Allocated | Ordered]:
             n = [int(word) for word in words[1:14]]
             parameters = tuple(bytes.fromhex(word) for word in words[14:])
             grid, block, cluster = ((n[at], n[at + 1], n[at + 2]) for at in (0, 3, 6))
-            made.append(Launched(words[0], grid, block, cluster, n[9], n[10], parameters, n[11], bool(n[12])))
+            made.append(LaunchEvent(words[0], grid, block, cluster, n[9], n[10], parameters, n[11], bool(n[12])))
         else:
             made.append(Ordered(kind, *map(int, words)))
     return made
@@ -135,7 +135,7 @@ def launches_of(done: Events, names: Mapping[int, str]) -> list[Launch]:
     ]
 
 
-def buffers_of(done: Sequence[Launched]) -> set[int]:
+def buffers_of(done: Sequence[LaunchEvent]) -> set[int]:
     """The numbers of all that launches are given."""
     words = (word for item in done for parameter in item.parameters for _, word in _words(parameter))
     return {found[0] for word in words if (found := buffer_of(word)) is not None}

@@ -20,7 +20,7 @@ from fmha.emulator import Device, PtxError, load_ptx
 from fmha.emulator.device import SHARED_UNASKED
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.ptx import parse
-from fmha.harness.problems.events import FILLS, Allocated, Launched, Ordered, read_events
+from fmha.harness.problems.events import FILLS, Allocated, LaunchEvent, Ordered, read_events
 from fmha.harness.problems.headers import INCLUDE
 from fmha.harness.worker.compilers.inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
@@ -109,7 +109,7 @@ class Compiled:
         """The names that the extension exports."""
         return tuple(self._library.fmha_functions().decode().split())
 
-    def call(self, name: str, given: str, buffers: int) -> tuple[str, list[Launched | Allocated | Ordered]]:
+    def call(self, name: str, given: str, buffers: int) -> tuple[str, list[LaunchEvent | Allocated | Ordered]]:
         """What it returned, and what it did. ExtensionError for what it threw."""
         said, did = ctypes.c_char_p(), ctypes.c_char_p()
         failed = self._library.fmha_call(
@@ -120,11 +120,11 @@ class Compiled:
             raise ExtensionError(f"{name}: {result}")
         done = read_events((did.value or b"").decode())
         for launched in done:
-            if isinstance(launched, Launched):
+            if isinstance(launched, LaunchEvent):
                 self._allow(launched)
         return result, done
 
-    def _allow(self, launched: Launched) -> None:
+    def _allow(self, launched: LaunchEvent) -> None:
         """ExtensionError for a launch that the driver refuses unless the host code asks for it first."""
         if launched.entry in FILLS:
             return

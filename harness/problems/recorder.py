@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fmha.harness.problems.events import (
     Allocated,
     AnswerError,
-    Launched,
+    LaunchEvent,
     Ordered,
     address_of,
     buffer_of,
@@ -160,12 +160,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
             return ["real", repr(float(argument))]
         raise AnswerError(f"an extension is given {type(argument).__name__}: tensors and numbers are passed")
 
-    def took(self, result: str, done: list[Launched | Allocated | Ordered]) -> Any:
+    def took(self, result: str, done: list[LaunchEvent | Allocated | Ordered]) -> Any:
         """Notes what it has done; what it returned."""
         for item in done:
             if isinstance(item, Ordered):
                 self.events.order(item)
-            elif isinstance(item, Launched):
+            elif isinstance(item, LaunchEvent):
                 self.events.add(item)
             else:
                 self._allocated(item.address, item.nbytes)

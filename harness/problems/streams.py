@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from fmha.harness.problems.events import Launched, Ordered
+from fmha.harness.problems.events import LaunchEvent, Ordered
 
 _APART: Final = 1  # of a stream's handle: it does not wait for the default stream, nor that one for it
 
@@ -18,13 +18,13 @@ class Events:
     """Since the last `clear`. `beside` says of each launch which ones before it, counted back from it (1 is the one
     before), nothing orders before it."""
 
-    launches: list[Launched] = field(default_factory=list)
+    launches: list[LaunchEvent] = field(default_factory=list)
     beside: list[tuple[int, ...]] = field(default_factory=list)
     _streams: dict[int, int] = field(default_factory=dict)  # what is before the next launch in it
     _recorded: dict[int, int] = field(default_factory=dict)  # what an event is behind
     _waited: int = 0  # what the host has waited for
 
-    def add(self, launched: Launched) -> None:
+    def add(self, launched: LaunchEvent) -> None:
         """A launch, behind what its stream has to wait for."""
         number = len(self.launches)
         before = self._before(launched.stream)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fmha.harness.contract.device import SINGLE
-from fmha.harness.problems.events import FILLS, AnswerError, Launched
+from fmha.harness.problems.events import FILLS, AnswerError, LaunchEvent
 from fmha.harness.problems.recorder import Recorder
 
 _FORMS: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ class TritonLaunches:
         block = 32 * getattr(meta, "total_num_warps", meta.num_warps)
         cluster = (ctas, 1, 1) if ctas > 1 else SINGLE
         self._recorder.events.add(
-            Launched(entry, (x * ctas, y, z), (block, 1, 1), cluster, meta.shared, 0, tuple(parameters))
+            LaunchEvent(entry, (x * ctas, y, z), (block, 1, 1), cluster, meta.shared, 0, tuple(parameters))
         )
 
     def _named(self, text: str, name: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ Limit = Callable[[ConfigurationRecord, str], float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeatCell:
     """What one square shows. `step` is a colour, the larger the worse; None where there is no number."""
 
     id: str
@@ -32,13 +32,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class HeatGrid:
     """A column an s_k; a row a T of one head_dim, or a head_dim where there is one T. None where nothing was run."""
 
     title: str
     corner: str
     columns: tuple[int, ...]
-    rows: tuple[tuple[int, tuple[Cell | None, ...]], ...]
+    rows: tuple[tuple[int, tuple[HeatCell | None, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class HeatMap:
 
     metric: str
     name: str
-    grids: tuple[Grid, ...]
+    grids: tuple[HeatGrid, ...]
     worst_id: str
     worst_text: str
     limit_text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HeatGroup:
     """Configurations with the same features, e.g. a mask, and their maps."""
 
     title: str
@@ -62,13 +62,13 @@ class Group:
     count: int
 
 
-def groups(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[Group, ...]:
+def groups(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[HeatGroup, ...]:
     """The maps of a run. Features that a single configuration has make no map."""
     by_features: dict[str, list[ConfigurationRecord]] = {}
     for item in items:
         by_features.setdefault(features(item), []).append(item)
     return tuple(
-        Group(title or "plain", _maps(members, limit), len(members))
+        HeatGroup(title or "plain", _maps(members, limit), len(members))
         for title, members in by_features.items()
         if len(members) > 1 or len(by_features) == 1
     )
@@ -108,7 +108,7 @@ def _map(metric: str, items: Sequence[ConfigurationRecord], limit: Limit) -> Hea
     return HeatMap(metric, NAMES[metric], tuple(_grids(items, cells)), worst, worst_text, limit_text)
 
 
-def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, Cell]) -> Iterable[Grid]:
+def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, HeatCell]) -> Iterable[HeatGrid]:
     sizes = {item.id: _sizes(item) for item in items}
     ts = {t for _, t, _ in sizes.values()}
     if len(ts) == 1:
@@ -126,23 +126,23 @@ def _sizes(item: ConfigurationRecord) -> tuple[int, int, int]:
     return sizes.head_dim or 0, sizes.t or 0, sizes.s_k or 0
 
 
-def _grid(title: str, corner: str, places: Sequence[tuple[int, int, Cell]]) -> Grid:
+def _grid(title: str, corner: str, places: Sequence[tuple[int, int, HeatCell]]) -> HeatGrid:
     columns = tuple(sorted({column for _, column, _ in places}))
     at = {(row, column): cell for row, column, cell in places}
     rows = sorted({row for row, _, _ in places})
-    return Grid(
+    return HeatGrid(
         title, corner, columns, tuple((row, tuple(at.get((row, column)) for column in columns)) for row in rows)
     )
 
 
 def _cell(
     item: ConfigurationRecord, metric: str, errors: dict[str, float | None], limit: float | None, worst: bool
-) -> Cell:
+) -> HeatCell:
     error = errors[item.id]
     if error is None:
-        return Cell(item.id, item.status, None, item.status, False)
+        return HeatCell(item.id, item.status, None, item.status, False)
     known = [value for value in errors.values() if value is not None and math.isfinite(value)]
-    return Cell(item.id, shown(error), _step(error, limit or max(known, default=0.0)), item.status, worst)
+    return HeatCell(item.id, shown(error), _step(error, limit or max(known, default=0.0)), item.status, worst)
 
 
 def _step(error: float, top: float) -> int:

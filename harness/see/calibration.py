@@ -13,7 +13,7 @@ import yaml
 from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.see.evaluated import Measured
-from fmha.harness.see.own_rows import Timed
+from fmha.harness.see.own_rows import OwnTime
 from fmha.harness.see.probed import Probes, read
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
@@ -56,7 +56,7 @@ def run(program: Path) -> Probes:
 def record(
     measured: Sequence[Measured],
     probes: Probes,
-    calls: Sequence[Timed],
+    calls: Sequence[OwnTime],
     gpu: Architecture,
     device: str,
 ) -> str:

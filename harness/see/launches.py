@@ -33,7 +33,7 @@ _Dumper.add_representer(_Bytes, lambda dumper, text: dumper.represent_scalar("ta
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedLaunch:
     """A launch: what it was asked for, and its parameters, each a buffer's name and an offset, or its bytes."""
 
     number: int
@@ -61,17 +61,17 @@ class Listed:
 class _Lister:
     """Of every launch what it is asked for; no more, since a program may have many."""
 
-    found: list[Listed] = field(default_factory=list)
+    found: list[ListedLaunch] = field(default_factory=list)
 
     @contextmanager
     def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
         yield
         assert device.latest is not None
         arguments = tuple(_argument(device, module, device.latest))
-        self.found.append(Listed(len(self.found) + 1, device.latest, arguments, module.target))
+        self.found.append(ListedLaunch(len(self.found) + 1, device.latest, arguments, module.target))
 
 
-def listed(subject: Subject) -> list[Listed]:
+def listed(subject: Subject) -> list[ListedLaunch]:
     """All launches, or the one that is meant. UserError where there is none."""
     lister = _Lister()
     subject.run(lister)

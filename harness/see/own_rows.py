@@ -46,7 +46,7 @@ _BUILD_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class OwnTime:
     """Microseconds of a call."""
 
     name: str
@@ -66,7 +66,7 @@ def rows_of(gpu: Architecture) -> list[tuple[str, Chosen]]:
     return [(item.id, chosen(item, gpu)) for item in items if why_not(item, gpu) is None]
 
 
-def timed(root: Path, gpu: Architecture, say: Callable[[str], None] = lambda line: None) -> Iterator[Timed]:
+def timed(root: Path, gpu: Architecture, say: Callable[[str], None] = lambda line: None) -> Iterator[OwnTime]:
     """Builds our kernels from the sources below `root`, times the rows and models them with the constants of `gpu`."""
     rows = rows_of(gpu)
     variants = tuple(dict.fromkeys(one.variant for _, one in rows))
@@ -81,7 +81,7 @@ def timed(root: Path, gpu: Architecture, say: Callable[[str], None] = lambda lin
         median = statistics.median(took)
         within = max(abs(one / median - 1) for one in took)
         modelled = model(gpu.name, one.variant, Path(result.ptx), one.call, of=one.of).seconds()
-        yield Timed(name, median * 1e6, modelled * 1e6, within)
+        yield OwnTime(name, median * 1e6, modelled * 1e6, within)
 
 
 def times_of(one: Chosen, artifact: Path) -> list[float]:

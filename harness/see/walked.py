@@ -57,14 +57,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RowTilePair:
     """A CTA of a grid that draws two row tiles, and which CTAs have these where each has its own."""
 
     cta: int
     own: tuple[int, int]
 
 
-def pairs(call: Call, work: Sequence[float], lacking: int | None, row_tiles: int) -> tuple[int, list[Pair]]:
+def pairs(call: Call, work: Sequence[float], lacking: int | None, row_tiles: int) -> tuple[int, list[RowTilePair]]:
     """CTAs to draw from the counter so that those that are told here do two row tiles, the second as long as the first
     or shorter, and end. `work` is that of all row tiles, of which those at `lacking` of a plane have fewer rows. They
     are of the usual length but for long ones: what two that follow one another overlap does not grow with that."""
@@ -74,7 +74,7 @@ def pairs(call: Call, work: Sequence[float], lacking: int | None, row_tiles: int
         ctas += 1  # else each would have its own
     order, apart = Order.of(call, row_tiles, ctas), int(_APART * ctas)
     usual = min(statistics.median(work), max(_LONGEST, min(work)))
-    found: dict[tuple[float, float], Pair] = {}
+    found: dict[tuple[float, float], RowTilePair] = {}
     for cta in range(ctas):
         second = ctas + (cta + apart) % ctas
         if second >= every:
@@ -82,7 +82,7 @@ def pairs(call: Call, work: Sequence[float], lacking: int | None, row_tiles: int
         own = order.cta(cta), order.cta(second)
         lengths = work[own[0]], work[own[1]]
         if 0 < lengths[1] <= lengths[0] and lacking not in {n % row_tiles for n in own}:
-            found.setdefault(lengths, Pair(cta, own))
+            found.setdefault(lengths, RowTilePair(cta, own))
 
     def unusual(lengths: tuple[float, float]) -> float:
         return sum(abs(length - usual) for length in lengths)

@@ -28,12 +28,12 @@ from fmha.harness.worker.pool.spread import estimates
 if TYPE_CHECKING:
     from fmha.harness.stages.archive import Circumstances
 
-Answer = tuple["Part", Outcome]
+Answer = tuple["HostPart", Outcome]
 _WORST_FIRST = (*(status for status in Status if status in RED), Status.INFRA_ERROR, Status.NOT_RUN, Status.PASS)
 
 
 @dataclass(slots=True)
-class Part:
+class HostPart:
     """What one host is given, and what has come of it. `error` is why no more will come, `broken` a fault of ours."""
 
     host: str
@@ -100,7 +100,7 @@ def execute(request: Request, each: bool, observer: Observer, show: Show, opener
     archive.prepare(whole.results)
     hosts = names(request.host)
     shared = Shared(observer, len(whole.plan.steps) * (len(hosts) if each else 1))
-    parts: list[Part] = []
+    parts: list[HostPart] = []
     try:
         if each:
             _side_by_side([replace(whole.request, host=name) for name in hosts], parts, shared, opener)
@@ -122,7 +122,7 @@ def execute(request: Request, each: bool, observer: Observer, show: Show, opener
     return ExitCode(record.verdict.exit_code)
 
 
-def combined(plan: Plan, parts: Sequence[Part], each: bool) -> list[Outcome]:
+def combined(plan: Plan, parts: Sequence[HostPart], each: bool) -> list[Outcome]:
     """One outcome a step of the plan. Where several hosts had it, the worst of them; other bits are a failure. With
     `each`, a host without an answer counts."""
     found: dict[str, list[Answer]] = {step.configuration.id: [] for step in plan.steps}
@@ -133,7 +133,7 @@ def combined(plan: Plan, parts: Sequence[Part], each: bool) -> list[Outcome]:
     return [_combined(step, _asked(step, found[step.configuration.id], parts, each)) for step in plan.steps]
 
 
-def _asked(step: Step, found: list[Answer], parts: Sequence[Part], each: bool) -> list[Answer]:
+def _asked(step: Step, found: list[Answer], parts: Sequence[HostPart], each: bool) -> list[Answer]:
     """The answers that count."""
     if each:
         answered = [part for part, _ in found]
@@ -189,7 +189,7 @@ def _hash(outcome: Outcome) -> str:
     return outcome.measurement.output_hash
 
 
-def _place(part: Part, outcome: Outcome) -> str:
+def _place(part: HostPart, outcome: Outcome) -> str:
     return f"{part.host}/{outcome.place}" if outcome.place else part.host
 
 
@@ -199,13 +199,13 @@ def _kernels(host: HostSettings) -> tuple[str, str]:
     return host.remote.arch, host.remote.device
 
 
-def _shares(whole: Prepared, hosts: Sequence[str], parts: list[Part], shared: Shared, opener: HostOpener) -> None:
+def _shares(whole: Prepared, hosts: Sequence[str], parts: list[HostPart], shared: Shared, opener: HostOpener) -> None:
     """Adds all parts there were, those of lost hosts too. What these had not done is dealt out among the others."""
     guard = [step.configuration.id for step in whole.plan.guard if step.selected]
     rest, left = list(whole.plan.rest), list(hosts)
     while left and (rest or not parts):
         shares = {host: share for host, share in _dealt(whole, rest, left).items() if share or not rest}
-        made: list[Part] = []
+        made: list[HostPart] = []
         first = [] if parts else guard  # those who take over have run it
         try:
             requests = [_of(whole.request, host, [*first, *share]) for host, share in shares.items()]
@@ -221,7 +221,7 @@ def _shares(whole: Prepared, hosts: Sequence[str], parts: list[Part], shared: Sh
         rest = [step for step in rest if step.configuration.id in again]
 
 
-def _why(part: Part) -> str:
+def _why(part: HostPart) -> str:
     run = part.prepared.host.run_id
     where = f" (run {run})" if run else ""
     return f"is lost{where}: {part.error}" if part.error else f"has no answer for some of its share{where}"
@@ -234,12 +234,12 @@ def _of(request: Request, host: str, cases: Sequence[str]) -> Request:
     )
 
 
-def _side_by_side(requests: Iterable[Request], parts: list[Part], shared: Shared, opener: HostOpener) -> None:
+def _side_by_side(requests: Iterable[Request], parts: list[HostPart], shared: Shared, opener: HostOpener) -> None:
     """Adds one part a request. Each begins in turn, since that is when the checkout is read; then all are followed."""
     threads: list[threading.Thread] = []
     git = None
     for request in requests:
-        part = Part(request.host, pipeline.prepare(request, opener))
+        part = HostPart(request.host, pipeline.prepare(request, opener))
         if git is not None:  # a snapshot of the tree is one commit for all
             part.prepared = replace(part.prepared, git=git)
         observer = shared.of(request.host)
@@ -346,7 +346,7 @@ class _Told:
         self._shared.finished(outcome)
 
 
-def _circumstances(whole: Prepared, parts: Sequence[Part]) -> Circumstances:
+def _circumstances(whole: Prepared, parts: Sequence[HostPart]) -> Circumstances:
     """Of all parts that came to an end; stages took as long as the slowest host."""
     ended = [part for part in parts if part.error is None] or list(parts)
     each = [pipeline.circumstances(part.prepared, part.progress) for part in ended]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fmha.harness.cli.progress import Lines, Live, Silent, progress_for
+from fmha.harness.cli.progress import Live, ProgressLines, Silent, progress_for
 from fmha.harness.contract.protocol import Event, FindingRecord
 from fmha.harness.judge.status import Status
 from fmha.harness.stages import report
@@ -164,7 +164,7 @@ def test_what_a_worker_says_cannot_drive_the_terminal(checkout: Path) -> None:
 def test_progress_as_lines(checkout: Path) -> None:
     stream = io.StringIO()
     host = ScriptedHost({"hd128_t1_sk128": lambda item: Event("error", item.id, status="crash", message="a\nb")})
-    execute(Request(checkout), Lines(stream), lambda *_: None, lambda *_: host)
+    execute(Request(checkout), ProgressLines(stream), lambda *_: None, lambda *_: host)
     assert stream.getvalue().splitlines() == [
         "build: 2 variants",
         "guard: 2 configurations",
@@ -187,6 +187,6 @@ def test_progress_on_a_terminal_keeps_what_did_not_pass(checkout: Path) -> None:
 
 def test_the_display_suits_the_stream() -> None:
     with progress_for(io.StringIO(), quiet=False) as display:
-        assert isinstance(display, Lines)
+        assert isinstance(display, ProgressLines)
     with progress_for(io.StringIO(), quiet=True) as display:
         assert isinstance(display, Silent)

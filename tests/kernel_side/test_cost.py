@@ -11,7 +11,7 @@ import pytest
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side import choice, cost
-from fmha.harness.kernel_side.cost import B200, BY_CTA, BY_WARP, Shape
+from fmha.harness.kernel_side.cost import B200, BY_CTA, BY_WARP, PlaneSizes
 from fmha.harness.kernel_side.params import SM100_FEW_ROWS
 from fmha.harness.kernel_side.variants import VARIANTS, rows_define, variant_for
 from tools import priced
@@ -86,7 +86,7 @@ def test_splits_leave_no_cta_without_a_tile_nor_without_room(head_dim: int) -> N
         (1, 1, 1),
         (3, 300, 999),
     ):
-        shape = Shape(head_dim, planes, rows, keys)
+        shape = PlaneSizes(head_dim, planes, rows, keys)
         asked, splits = cost.best_of(B200, shape)
         tile = cost.launch_shape(head_dim, asked)
         assert 1 <= splits <= -(-keys // (tile.keys * tile.ctas))
@@ -98,7 +98,7 @@ def test_splits_leave_no_cta_without_a_tile_nor_without_room(head_dim: int) -> N
 
 
 def test_many_parts_of_few_rows_are_merged_by_four_warps_a_row() -> None:
-    few, many = Shape(256, 1, 16, 131072), Shape(256, 16, 128, 8192)
+    few, many = PlaneSizes(256, 1, 16, 131072), PlaneSizes(256, 16, 128, 8192)
     assert cost.merge_of(B200, few, 148) is BY_CTA
     assert cost.merge_of(B200, many, 9) is BY_WARP
     assert [merge.parts(head_dim) for merge in (BY_WARP, BY_CTA) for head_dim in (64, 512)] == [4, 1, 32, 32]

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fmha.harness.cli.progress import Lines
+from fmha.harness.cli.progress import ProgressLines
 from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
 from fmha.harness.git import git_text
 from fmha.harness.hosts import remote
@@ -170,7 +170,7 @@ class Stream:
         run = self.job["run"]
         try:
             return attach(
-                run, self._place, self._folder, Lines(shown),
+                run, self._place, self._folder, ProgressLines(shown),
                 lambda record, path: report.show(record, path, Console(file=shown)), lambda host: None,
             )  # fmt: skip
         except FmhaError:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Shape, first_ctas, sampled_by
+from fmha.emulator.timing.launch import ClustersOfGrid, first_ctas, sampled_by
 from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import ExitCode, UserError
@@ -310,7 +310,7 @@ def test_a_launch_of_uneven_work_is_looked_at_from_the_least_to_the_most() -> No
     work = [5.0, 1.0, 9.0, 9.0, 3.0, 7.0, 1.0]
     assert sorted(work[n] for n in sampled_by(work)) == [1, 3, 5, 7, 9]
     assert len(sampled_by([2.0] * 9 + [3.0])) == 2
-    shape = Shape(7, 1, 7, 1, 1, (1, 0, 2), None, first_ctas((7, 1, 1), (1, 1, 1)), tuple(work))
+    shape = ClustersOfGrid(7, 1, 7, 1, 1, (1, 0, 2), None, first_ctas((7, 1, 1), (1, 1, 1)), tuple(work))
     assert shape.at_work(2, architecture("h200")) == pytest.approx(sum(work) / 9)
     assert shape.spread({1: 10.0, 0: 50.0, 2: 70.0}) == [50, 10, 70, 70, 30, 60, 10]
 

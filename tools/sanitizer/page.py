@@ -41,7 +41,7 @@ a word for that, the emulator names the warps that wait.
 
 
 @dataclass(frozen=True)
-class Judged:
+class ToolVerdicts:
     """A program or a kernel: what each tool says of it, by the tool's name, and the rules that the emulator finds."""
 
     name: str
@@ -91,17 +91,17 @@ def ours_of_programs(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def _cells(judged: Judged) -> str:
+def _cells(judged: ToolVerdicts) -> str:
     words = [word_of(tool, judged.said[tool]) or "—" if tool in judged.said else "not run" for tool in TOOLS]
     return " | ".join([*words, ", ".join(f"`{rule}`" for rule in judged.ours) or "—"])
 
 
-def _table(rows: Sequence[Judged]) -> str:
+def _table(rows: Sequence[ToolVerdicts]) -> str:
     head = f"| program | {' | '.join(TOOLS)} | fmha |\n|{'---|' * (len(TOOLS) + 2)}\n"
     return head + "\n".join(f"| {r.name.partition('/')[2].removesuffix(':mistake')} | {_cells(r)} |" for r in rows)
 
 
-def _rooms(kernels: Sequence[Judged]) -> str:
+def _rooms(kernels: Sequence[ToolVerdicts]) -> str:
     lines = [f"| room | mistakes | {' | '.join(TOOLS)} | one of them | fmha |", f"|{'---|' * (len(TOOLS) + 4)}"]
     names = sorted({k.name.partition("/")[0] for k in kernels})
     for room in [*names, ""]:
@@ -116,7 +116,7 @@ def page(record: dict[str, Any]) -> str:
     """The page, docs/reference/who-sees-what.md."""
     said: dict[str, dict[str, list[str]]] = record["said"]
     ours: dict[str, list[str]] = {**record["ours"], **{f"{n}:mistake": r for n, r in ours_of_catalogue().items()}}
-    everything = [Judged(name, tools, ours.get(name, [])) for name, tools in sorted(said.items())]
+    everything = [ToolVerdicts(name, tools, ours.get(name, [])) for name, tools in sorted(said.items())]
     mistakes = [j for j in everything if j.name.endswith(":mistake")]
     rooms = {name.partition("/")[0] for name in ours_of_catalogue()}
     refused = {name for name, tools in said.items() if any("refused: " in words for words in tools.values())}

@@ -56,7 +56,7 @@ class TrialRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MeasuredPair:
     """Two launches that were measured apart."""
 
     faster: TrialRow  # as measured
@@ -108,12 +108,12 @@ def matched(record: Mapping[str, Any], only: str = "") -> list[tuple[Trial, Mapp
     return [item for item in found.values() if only in f"{item[0].kind} {item[0].shape}"]
 
 
-def pairs(rows: Sequence[TrialRow]) -> list[Pair]:
+def pairs(rows: Sequence[TrialRow]) -> list[MeasuredPair]:
     """Of each problem every two of its trials."""
     found = []
     for _, group in groupby(sorted(rows, key=lambda item: item.problem), lambda item: item.problem):
         ordered = sorted(group, key=lambda item: item.measured_us)
-        found += [Pair(a, b) for a, b in combinations(ordered, 2)]
+        found += [MeasuredPair(a, b) for a, b in combinations(ordered, 2)]
     return found
 
 
@@ -125,7 +125,7 @@ def noise(record: Mapping[str, Any]) -> float:
     return max(max(both) / min(both) - 1 for both in times.values())
 
 
-def rates(found: Sequence[Pair], apart: float) -> list[str]:
+def rates(found: Sequence[MeasuredPair], apart: float) -> list[str]:
     """How many pairs are in order, of those at least so far apart, a line each."""
     lines = []
     for least in (0.0, apart, *APART):
