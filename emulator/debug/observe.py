@@ -58,7 +58,7 @@ class Log:
         return buffer.name if buffer else f"0x{address:x}"
 
     def line(self, pc: int) -> str:
-        """The PTX line of a decoded instruction, with its source line where the PTX says so."""
+        """Where a decoded instruction stands: in the author's file, or by its PTX line where the PTX does not say."""
         return place(self.sources, pc)
 
 

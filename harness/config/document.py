@@ -143,7 +143,7 @@ class FileSection(Section):
         return self
 
     def check_suites(self, suites: Collection[str]) -> None:
-        """ConfigError for a default suite that is not there, and for a suite with the name of all."""
+        """Raises `wrong` for a default suite that is not there, and for a suite with the name of all."""
         if ALL in suites:
             raise wrong(("suites", ALL), "is the name of all of them together")
         if not self.default_suites:

@@ -50,7 +50,7 @@ class Emulated:
         return {"passed": self.passed, "launches": launches, "findings": found}
 
     def lines(self) -> Iterator[str]:
-        """What is told of the findings, with what to do."""
+        """What is told of the findings, with what to do, and the verdict as the last line."""
         for number, finding in self.findings[:MOST_TOLD]:
             yield f"launch {number}, {self.launches[number - 1].entry}"
             yield str(finding)

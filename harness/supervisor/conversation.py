@@ -58,7 +58,7 @@ class Conversation:
         return self._exactly(length)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Sends one message, a line of JSON. A client that has gone is no error."""
+        """Sends one message, a line of JSON. GoneError where the client has gone."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             with self._sending:
