@@ -5,9 +5,9 @@ instruction and every barrier or descriptor operand, runs each mutant under seve
 noticed.
 """
 
+from fmha.emulator.mutation.notice import Launch, MutantOutcome, MutantTrial, MutationError, run_mutants, schedule_plan
 from fmha.emulator.mutation.operators import Mutant, mutants_of
 from fmha.emulator.mutation.redundant import Redundant, load_redundant
-from fmha.emulator.mutation.run import Launch, MutantOutcome, MutantTrial, MutationError, run_mutants, schedule_plan
 
 __all__ = [
     "Launch",

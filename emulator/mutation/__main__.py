@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fmha.emulator.device import load_ptx
-from fmha.emulator.mutation.operators import Mutant, mutants_of
-from fmha.emulator.mutation.proof import check_separation
-from fmha.emulator.mutation.redundant import Redundant, load_redundant
-from fmha.emulator.mutation.run import (
+from fmha.emulator.mutation.notice import (
     Launch,
     MutantOutcome,
     MutationError,
@@ -30,6 +27,9 @@ from fmha.emulator.mutation.run import (
     run_mutant,
     schedule_plan,
 )
+from fmha.emulator.mutation.operators import Mutant, mutants_of
+from fmha.emulator.mutation.proof import check_separation
+from fmha.emulator.mutation.redundant import Redundant, load_redundant
 
 
 def load_launch(spec: str) -> Launch:

@@ -23,7 +23,7 @@ import re
 from dataclasses import replace
 
 from fmha.emulator.device import load_ptx
-from fmha.emulator.mutation.run import Launch, MutantOutcome, Plan
+from fmha.emulator.mutation.notice import Launch, MutantOutcome, Plan
 from fmha.emulator.mutation.statements import PtxSource, statement_of
 from fmha.emulator.ptx import Function, Instruction
 

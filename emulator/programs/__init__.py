@@ -7,6 +7,6 @@ its end. docs/use/programs.md is the guide.
 
 from fmha.emulator.programs.gpus import GPUS
 from fmha.emulator.programs.machine import Keeping, Options, ProgramLaunch, Told
-from fmha.emulator.programs.run import ProgramError, Ran, run_program
+from fmha.emulator.programs.program_run import ProgramError, Ran, run_program
 
 __all__ = ["GPUS", "Keeping", "Options", "ProgramError", "ProgramLaunch", "Ran", "Told", "run_program"]

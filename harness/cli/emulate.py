@@ -220,7 +220,7 @@ def _keeping(timing: str | None) -> Keeping | None:
 def _run_script(words: Sequence[str], options: RunOptions, timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
-    from fmha.harness.scripted.run import run_script
+    from fmha.harness.scripted.script_run import run_script
     from fmha.harness.scripted.streams import aside
 
     keeping, run_as, gpu = _keeping(timing), checked(*options.one), programs.GPUS.get(options.arch)
@@ -366,7 +366,7 @@ def _run(
     as_json: bool,
 ) -> ExitCode:
     from fmha.harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
-    from fmha.harness.emulate.launch import why_it_hangs
+    from fmha.harness.emulate.launch_file import why_it_hangs
 
     if launch is None:
         _list(entries(ptx), as_json)
@@ -388,7 +388,7 @@ def _trace(ptx: Path, file: LaunchFile, folder: Path, output: Path) -> None:
     """On the GPU that the PTX is for."""
     from fmha.emulator import load_ptx
     from fmha.emulator.timing.timeline import Timeline
-    from fmha.harness.emulate.launch import timed
+    from fmha.harness.emulate.launch_file import timed
 
     gpu = "h200" if load_ptx(ptx).target.startswith("sm_90") else "b200"
     timing = timed(ptx, file, folder, gpu)

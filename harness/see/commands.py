@@ -11,7 +11,7 @@ from fmha.emulator.device import Around
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.errors import UserError
 from fmha.harness.scripted import machine
-from fmha.harness.scripted.run import run_script
+from fmha.harness.scripted.script_run import run_script
 from fmha.harness.scripted.streams import aside
 from fmha.harness.see.call_time import CallTime, Order, of_timings
 from fmha.harness.see.configurations import GPU_OF, parsed_schedule

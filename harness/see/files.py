@@ -8,7 +8,7 @@ from fmha import emulator
 from fmha.emulator.device import Around
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.emulate import read_launch_file
-from fmha.harness.emulate.launch import load, look_at, timed
+from fmha.harness.emulate.launch_file import load, look_at, timed
 from fmha.harness.errors import UserError
 from fmha.harness.see.call_time import CallTime, Order, in_order, of_timings
 from fmha.harness.see.configurations import parsed_schedule

@@ -18,9 +18,9 @@ from fmha.emulator.mutation import (
     schedule_plan,
 )
 from fmha.emulator.mutation.__main__ import load_launch, main, sample, summary
+from fmha.emulator.mutation.notice import MutantOutcome, check_original, check_reached
 from fmha.emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
 from fmha.emulator.mutation.redundant import ANY_LINE
-from fmha.emulator.mutation.run import MutantOutcome, check_original, check_reached
 from fmha.emulator.mutation.statements import PtxSource, moved, split_operands, statement_of
 from fmha.emulator.ptx import Instruction
 from fmha.harness.contract.protocol import BuildResult

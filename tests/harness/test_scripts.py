@@ -16,7 +16,7 @@ import pytest
 
 from fmha.harness.cli import run
 from fmha.harness.errors import ExitCode
-from fmha.harness.scripted import run as scripts
+from fmha.harness.scripted import script_run as scripts
 
 pytestmark = [pytest.mark.triton, pytest.mark.xdist_group("triton")]
 

@@ -374,7 +374,7 @@ def test_a_script_may_start_the_program(cases: Path, emulate: Emulate, tmp_path:
 
 
 def test_without_an_emulator_the_library_says_so(cases: Path) -> None:
-    from fmha.emulator.programs.run import library
+    from fmha.emulator.programs.program_run import library
 
     folder = library().parent
     environment = {k: v for k, v in os.environ.items() if k != "FMHA_PROGRAM"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.emulator.programs.run import library
+from fmha.emulator.programs.program_run import library
 
 # Of each of our structs, CUDA's, and pairs of fields that lie at the same place.
 STRUCTS = {

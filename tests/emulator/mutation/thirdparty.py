@@ -11,7 +11,7 @@ import functools
 from fmha import emulator
 from fmha.emulator.device import Schedule
 from fmha.emulator.mutation import MutantTrial
-from fmha.emulator.mutation.run import Launch, schedule_plan
+from fmha.emulator.mutation.notice import Launch, schedule_plan
 from tests.emulator.thirdparty.running import case, execute, mismatch, module_of
 
 # A mutant that waits for what never comes ends soon: the kernels execute less than this.
