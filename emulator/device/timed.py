@@ -88,7 +88,7 @@ class Timed:
         timing = Timing(
             self._architecture,
             self._machine.recorder,
-            decoded.program,
+            decoded.apart or decoded.program,
             decoded.sources,
             shape,
             sizes,
