@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from fmha.emulator.timing.architecture import Architecture, architecture
-from fmha.emulator.timing.launch import Modelled, Timing, sampled, sampled_by
+from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.emulator.timing.shape import sampled, sampled_by
 from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, Params
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
