@@ -75,8 +75,8 @@ def warm(kept: Timing) -> float:
 def test_a_listing_has_each_instruction_with_the_ptx_line_that_it_is_of() -> None:
     found = sass.read(LISTING)
     assert set(found) == {"k", "other"}
-    assert [line for line, _ in found["k"].instructions] == [0, 12, 10, 10]
-    assert found["k"].by_line == {12: ("MUFU.EX2 R3, R3",), 10: ("@!P2 FADD R2, R2, R2", "FADD R2, R2, R2")}
+    assert [line for line, _ in found["k"]] == [0, 12, 10, 10]
+    assert sass.Sass(found["k"]).by_line == {12: ("MUFU.EX2 R3, R3",), 10: ("@!P2 FADD R2, R2, R2", "FADD R2, R2, R2")}
 
 
 def test_ptx_has_a_line_before_each_instruction_and_no_other() -> None:
