@@ -70,6 +70,7 @@ class Decoded:
     registers: Mapping[str, RegisterPlace]  # by name
     live: int  # of a thread's registers of 32 bits, the most that hold at once what is still read
     shared: tuple[tuple[str, int, int], ...] = ()  # variables in shared memory: name, begin and end, by their places
+    apart: _core.Program | None = None  # the same, each register in a place of its own, where that was asked for
 
 
 def uses_heap(decoded: Decoded) -> bool:
@@ -229,17 +230,17 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
-def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], shared: bool = True) -> Decoded:
-    """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables. `shared`:
-    registers share places, as `allocate` has it.
+def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], apart: bool = False) -> Decoded:
+    """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables. `apart`: also
+    the program whose registers share no places, so that its instructions can be ordered anew.
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
     with uncollected():
-        return _decode_entry(module, name, device_symbols, shared)
+        return _decode_entry(module, name, device_symbols, apart)
 
 
-def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], shared: bool) -> Decoded:
+def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], apart: bool) -> Decoded:
     module = device_runtime.with_runtime(module)
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)
@@ -262,17 +263,25 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], 
     _mark_validated_loads(builder.emitted)
     extents = _extents(module, function, symbols)
     arrays = mark_arrays(builder, extents)
-    registers, live = allocate(builder, start, shared)
-    insts, operands = _pack(builder.emitted, start, reconvergence(function))
-    program = _core.Program(
-        insts,
-        operands,
-        builder.consts(),
-        units=builder.units,
-        shared_static=shared_bytes,
-        local_bytes=local_bytes,
-        param_bytes=parameter_layout(function)[1],
-        arrays=arrays,
-    )
+    meet = reconvergence(function)
+
+    def packed() -> _core.Program:
+        insts, operands = _pack(builder.emitted, start, meet)
+        return _core.Program(
+            insts,
+            operands,
+            builder.consts(),
+            units=builder.units,
+            shared_static=shared_bytes,
+            local_bytes=local_bytes,
+            param_bytes=parameter_layout(function)[1],
+            arrays=arrays,
+        )
+
+    other = None
+    if apart:
+        allocate(builder, start, shared=False)
+        other = packed()
+    registers, live = allocate(builder, start)
     placed = sorted(((name, *extent) for name, extent in extents.items()), key=lambda variable: variable[1:])
-    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers, live, tuple(placed))
+    return Decoded(packed(), tuple(sources), shared_bytes, dynamic_align, registers, live, tuple(placed), other)

@@ -338,7 +338,7 @@ class Device(Memory):
         return self._workspace.address
 
     def _decode(self, module: Module, entry: str) -> Decoded:
-        return module.decode(entry, self._placed(module), shared=not self._reordered)
+        return module.decode(entry, self._placed(module), apart=self._reordered)
 
 
 Around = Callable[

@@ -54,12 +54,12 @@ class Module:
         """The `.target` of the PTX, as sm_100a."""
         return self.parsed.target
 
-    def decode(self, entry: str, symbols: Mapping[str, int], shared: bool = True) -> Decoded:
-        """The program of an entry whose module's variables lie at `symbols`; PtxError for what is not modelled. Its
-        registers share places, or do not, so that its instructions can be ordered anew."""
-        key = (entry, shared, *sorted(symbols.items()))
+    def decode(self, entry: str, symbols: Mapping[str, int], apart: bool = False) -> Decoded:
+        """The program of an entry whose module's variables lie at `symbols`; PtxError for what is not modelled. With
+        `apart` also the program whose instructions can be ordered anew."""
+        key = (entry, apart, *sorted(symbols.items()))
         if key not in self._decoded:
-            self._decoded[key] = decode_entry(self.parsed, entry, symbols, shared)
+            self._decoded[key] = decode_entry(self.parsed, entry, symbols, apart)
         return self._decoded[key]
 
 

@@ -10,11 +10,11 @@ from fmha.emulator import _core
 from fmha.emulator.decode import Decoded
 from fmha.emulator.device.module import Dim3, Entry
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import (
+from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.shape import (
     DRAWING,
     SAMPLES,
     ClustersOfGrid,
-    Timing,
     at_once,
     behind_first,
     first_ctas,
@@ -88,7 +88,7 @@ class TimedMachine:
         timing = Timing(
             self._architecture,
             self._machine.recorder,
-            decoded.program,
+            decoded.apart or decoded.program,
             decoded.sources,
             shape,
             sizes,

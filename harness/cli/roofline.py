@@ -163,21 +163,25 @@ def _rows(
     ours = [parse_id(name[0]) for name in names if len(name) == 1 and not words.command and is_ours(name[0])]
     say = partial(print, file=sys.stderr)
     if ours:
-        root = project_of(Path.cwd())
-        for item, call, time in modelled.modelled(root, ours, gpu or "b200", say, order):
+        root, asked = project_of(Path.cwd()), [item.id for item in ours]
+        ours = [modelled.as_measured(item, times.get(item.id), gpu or "b200") for item in ours]
+        if pinned := sum(item.id != name for item, name in zip(ours, asked, strict=True)):
+            say(f"{pinned} with the splits that were measured, in their names: the calls take others today")
+        found = zip(asked, modelled.modelled(root, ours, gpu or "b200", say, order), strict=True)
+        for name, (item, call, time) in found:
             only = modelled.only(time, words.launch)
             listings |= dict.fromkeys(modelled.matched(only))
-            row = modelled.row_of(item, call, time, times.get(item.id), free)
-            rows[item.id,] = row if only is time else modelled.row_of_launches(item.id, only, free)
-    for name in names:
-        if name not in rows:
-            found = named(name, words.launch, command=words.command, arch=words.arch)
-            time = modelled.only(found.time(gpu or found.gpu, order), found.which)
+            row = modelled.row_of(item, call, time, times.get(name), free)
+            rows[name,] = row if only is time else modelled.row_of_launches(item.id, only, free)
+    for each in names:
+        if each not in rows:
+            subject = named(each, words.launch, command=words.command, arch=words.arch)
+            time = modelled.only(subject.time(gpu or subject.gpu, order), subject.which)
             listings |= dict.fromkeys(modelled.matched(time))
-            rows[name] = modelled.row_of_launches(found.name, time, free)
+            rows[each] = modelled.row_of_launches(subject.name, time, free)
     for line in listings:
         say(line)
-    return [rows[name] for name in names]
+    return [rows[each] for each in names]
 
 
 def _clean_commit() -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fmha.emulator import Module, load_ptx
 from fmha.emulator.timing.architecture import Architecture, architecture
-from fmha.emulator.timing.launch import Modelled, Timing, sampled, sampled_by
+from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.emulator.timing.shape import sampled, sampled_by
 from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, Params
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import UserError
@@ -123,7 +123,7 @@ def model(
     return in_order(
         order,
         CallTime(architecture(gpu), tuple(device.timings), moved, flop),
-        lambda: load_ptx(artifact),
+        lambda: artifact.read_text(encoding="utf-8"),
         artifact,
     )
 
@@ -174,13 +174,13 @@ def _draw(
     device.timings.append((entry, timing))
 
 
-def in_order(order: Order, time: CallTime, module: Callable[[], Module], where: Path) -> CallTime:
-    """The same launches with their warps in an order. For SASS they are `module`'s, which lies at `where`, and a device
+def in_order(order: Order, time: CallTime, ptx: Callable[[], str], where: Path) -> CallTime:
+    """The same launches with their warps in an order. For SASS they are of `ptx`, which lies at `where`, and a device
     that is `reordered` has recorded them."""
     if order == "ptx":
         return time
     sources = [source for _, timing in time.timings for source in timing.sources]
-    listings = disassembled(module().parsed.source, time.architecture.arch, sources, where)
+    listings = disassembled(ptx(), time.architecture.arch, sources, where)
     for entry, timing in time.timings:
         timing.ranks = listings[entry].ranks(timing.sources)
     return replace(time, sass=listings)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from fmha.emulator import load_ptx
 from fmha.emulator.device import Around, Schedule
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness import account, config
@@ -132,7 +131,8 @@ def _own(
             0, "realistic", checks=False, threads=1, timing=gpu, around=clock, sampled=False, reordered=reordered
         )
         launched(device, timed)
-        return in_order(order, of_timings(gpu, clock.timings), lambda: load_ptx(Path(timed.ptx)), Path(timed.ptx))
+        ptx = Path(timed.ptx)
+        return in_order(order, of_timings(gpu, clock.timings), lambda: ptx.read_text(encoding="utf-8"), ptx)
 
     return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 

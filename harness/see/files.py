@@ -31,7 +31,7 @@ def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
             raise UserError(what, where=str(ptx))
         timing = timed(ptx, file, launch.parent, gpu, reordered=order == "sass")
         found = of_timings(gpu, [(file.entry or next(iter(module.entries)), timing)])
-        return in_order(order, found, lambda: module, ptx)
+        return in_order(order, found, lambda: module.parsed.source, ptx)
 
     return Subject(ptx.name, run, time, gpu_for(load(ptx)), file=ptx.resolve(), root=ptx.resolve().parent)
 

@@ -226,6 +226,18 @@ class Measured:
     splits: int | None  # None where the record has them not
 
 
+def as_measured(item: Configuration, beside: Measured | None, gpu: str) -> Configuration:
+    """The configuration with the splits that were measured, where its call takes others today. One that was measured
+    without splits cannot ask for that, and one whose kernel is gone stays as it is: `other_call` says so of both."""
+    target = architecture(gpu)
+    if beside is None or beside.splits is None or item.splits > 1 or why_not(item, target) is not None:
+        return item
+    call, pinned = chosen(item, target).call, replace(item, splits=beside.splits)
+    if call.splits == beside.splits or call.balance is not None or why_not(pinned, target) is not None:
+        return item
+    return pinned
+
+
 def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Measured]:
     """Calls by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed sequences
     and of heads beside one another are left out, and said to be: no configuration's name has their lengths. Of

@@ -18,6 +18,8 @@ from typing import Final
 
 from fmha.emulator.ptx import Instruction
 from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.see import listings
+from fmha.harness.see.listings import Instructions
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.processes.groups import run_group
 
@@ -33,7 +35,7 @@ _OF_LINES: Final = re.compile(r"\s*\.(loc|file)\b")
 class Sass:
     """Of one entry: its instructions in order, each with the line of the PTX that it is of; 0 for none."""
 
-    instructions: tuple[tuple[int, str], ...]
+    instructions: Instructions
 
     @property
     def by_line(self) -> Mapping[int, tuple[str, ...]]:
@@ -84,23 +86,31 @@ def with_lines(ptx: str, lines: frozenset[int]) -> str:
 
 def disassembled(ptx: str, arch: str, sources: Sequence[Instruction], where: Path) -> dict[str, Sass]:
     """What ptxas makes of each entry of the PTX at `where`, whose instructions are `sources`; InfrastructureError if it
-    fails."""
-    nvdisasm = find_nvdisasm()
+    fails. ptxas and the disassembler take longer than the model does, so what they made once is kept."""
+    nvdisasm, nvcc = find_nvdisasm(), find_nvcc()
+    text = with_lines(ptx, frozenset(source.line for source in sources))
+    name = listings.name_of(text, arch, nvcc.version, nvdisasm)
+    if (found := listings.take(name)) is None:
+        found = read(_listing(text, arch, nvcc.path, nvdisasm, where))
+        listings.keep(name, found)
+    return {entry: Sass(instructions) for entry, instructions in found.items()}
+
+
+def _listing(text: str, arch: str, nvcc: Path, nvdisasm: Path, where: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="fmha-sass-") as folder:
-        text, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        lines = frozenset(source.line for source in sources)
-        text.write_text(with_lines(ptx, lines), encoding="utf-8")
-        compiler = [str(find_nvcc().path), f"-arch={arch}", "-lineinfo", "-cubin", "-o", str(cubin), str(text)]
+        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(text, encoding="utf-8")
+        compiler = [str(nvcc), f"-arch={arch}", "-lineinfo", "-cubin", "-o", str(cubin), str(source)]
         said = ""
         for command in (compiler, [str(nvdisasm), "-g", "-c", str(cubin)]):
             done = run_group(command, cwd=Path(folder), limit_seconds=_SECONDS)
             if done.timed_out or done.returncode:
                 raise InfrastructureError(f"{Path(command[0]).name}: {done.output.strip()[:400]}", where=str(where))
             said = done.output
-    return read(said)
+    return said
 
 
-def read(listing: str) -> dict[str, Sass]:
+def read(listing: str) -> dict[str, Instructions]:
     """The entries of a listing of nvdisasm -g -c."""
     found: dict[str, list[tuple[int, str]]] = {}
     here: list[tuple[int, str]] = []
@@ -112,4 +122,4 @@ def read(listing: str) -> dict[str, Sass]:
             line = int(at[1])
         elif instruction := _INSTRUCTION.search(text):
             here.append((line, " ".join(instruction[1].split())))
-    return {entry: Sass(tuple(each)) for entry, each in found.items() if each}
+    return {entry: tuple(each) for entry, each in found.items() if each}

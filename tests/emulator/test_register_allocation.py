@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -62,9 +63,9 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     units: list[tuple[int, int]] = []
     allocate = program.allocate
 
-    def counted(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
+    def counted(builder: program.Builder, start: dict[int, int]) -> Allocated:
         before = builder.units
-        placed = allocate(builder, start, shared)
+        placed = allocate(builder, start)
         units.append((before, builder.units))
         return placed
 
@@ -75,13 +76,24 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     assert after <= before - 25
 
 
-def test_registers_whose_instructions_are_ordered_anew_share_nothing() -> None:
+def test_a_program_whose_instructions_are_ordered_anew_has_places_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is beside the one that is run, whose registers share."""
+    packed: list[int] = []
+    pack = program._pack
+
+    def seen(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:
+        packed.append(len({unit for e in emitted for unit in e.dst}))
+        return pack(emitted, start, meet)
+
+    monkeypatch.setattr(program, "_pack", seen)
     chain = "".join(f"add.u32 %r{k + 1}, %r{k}, 1;\n" for k in range(1, 30))
-    module = load_ptx(micro_ptx("mov.b32 %r1, 0;\n" + chain + "st.shared.b32 [tile], %r30;\n"))
-    for reordered, fewest, most in ((False, 1, 5), (True, 30, 30)):
-        places = Device(timing="b200", reordered=reordered).decoded(module, "kernel").registers
-        chained = {place.unit for name, place in places.items() if name.startswith("%r")}
-        assert fewest <= len(chained) <= most
+    ptx = micro_ptx("mov.b32 %r1, 0;\n" + chain + "st.shared.b32 [tile], %r30;\n")
+    for reordered, programs in ((False, 1), (True, 2)):
+        packed.clear()
+        decoded = Device(timing="b200", reordered=reordered).decoded(load_ptx(ptx), "kernel")
+        assert (decoded.apart is not None, len(packed)) == (reordered, programs)
+        assert packed[-1] <= 5
+        assert max(packed) >= 30 or not reordered
 
 
 def _random_function(seed: int, blocks: int, registers: int) -> str:
@@ -129,11 +141,11 @@ def _live_pcs(emitted: list[Emitted], start: dict[int, int]) -> dict[int, tuple[
 def test_a_register_is_kept_while_it_may_be_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
 
-    def compare(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
+    def compare(builder: program.Builder, start: dict[int, int]) -> Allocated:
         expected = _live_pcs(builder.emitted, start)
         assert allocation._intervals(builder.emitted, start) == expected
         compared.append(len(expected))
-        return allocation.allocate(builder, start, shared)
+        return allocation.allocate(builder, start)
 
     monkeypatch.setattr(program, "allocate", compare)
     Device().decoded(load_ptx(micro_ptx(_random_function(seed, 24, 40))), "kernel")
@@ -157,10 +169,10 @@ def _calls_of_allocation(blocks: int) -> int:
         nonlocal calls
         calls += event == "call"
 
-    def counted(builder: program.Builder, start: dict[int, int], shared: bool) -> Allocated:
+    def counted(builder: program.Builder, start: dict[int, int]) -> Allocated:
         sys.setprofile(count)
         try:
-            return allocation.allocate(builder, start, shared)
+            return allocation.allocate(builder, start)
         finally:
             sys.setprofile(None)
 

@@ -10,8 +10,8 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import Constant, architecture
-from fmha.emulator.timing.launch import at_once, sampled
 from fmha.emulator.timing.reuse import Stream, from_memory, kept, readers_at_once, turns_of
+from fmha.emulator.timing.shape import at_once, sampled
 from tests.emulator.test_timing import BULK_LOADS, H200, kernel, without_code
 
 GPU = architecture("h200")

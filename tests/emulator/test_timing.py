@@ -13,7 +13,8 @@ from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.clock import clock
-from fmha.emulator.timing.launch import sampled, uneven
+from fmha.emulator.timing.launch import uneven
+from fmha.emulator.timing.shape import sampled
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import ClustersOfGrid, first_ctas, sampled_by
+from fmha.emulator.timing.shape import ClustersOfGrid, first_ctas, sampled_by
 from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import ExitCode, UserError
@@ -44,6 +44,18 @@ def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
     assert row.product_floor_us == pytest.approx(flop / 8192 / 148 / 1845)
     assert row.modelled_us > row.floor_us > 0
     assert row.error == pytest.approx(row.modelled_us / 10 - 1)
+
+
+def test_a_row_is_modelled_with_the_splits_that_were_measured() -> None:
+    item = parse_id("hd64_t1_sk8192_h16_out-bf16")
+    today = chosen(item, architecture("h100")).call.splits
+
+    def asked(splits: int | None) -> str:
+        return modelled.as_measured(item, modelled.Measured(4.9, splits), "h100").id
+
+    assert asked(today // 2) == f"{item.id}_splits{today // 2}"
+    assert chosen(parse_id(asked(today // 2)), architecture("h100")).call.splits == today // 2
+    assert asked(today) == asked(None) == asked(1) == item.id  # one split leaves the choice open: it is not compared
 
 
 def test_what_was_measured_with_other_splits_is_said_and_not_compared(time):

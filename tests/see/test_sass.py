@@ -10,8 +10,9 @@ import pytest
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Timing
+from fmha.harness import account
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.see import sass
+from fmha.harness.see import listings, sass
 from fmha.harness.see.named import named
 from fmha.harness.worker.compilers.nvcc import Nvcc
 from tests.forked import fmha
@@ -74,8 +75,8 @@ def warm(kept: Timing) -> float:
 def test_a_listing_has_each_instruction_with_the_ptx_line_that_it_is_of() -> None:
     found = sass.read(LISTING)
     assert set(found) == {"k", "other"}
-    assert [line for line, _ in found["k"].instructions] == [0, 12, 10, 10]
-    assert found["k"].by_line == {12: ("MUFU.EX2 R3, R3",), 10: ("@!P2 FADD R2, R2, R2", "FADD R2, R2, R2")}
+    assert [line for line, _ in found["k"]] == [0, 12, 10, 10]
+    assert sass.Sass(found["k"]).by_line == {12: ("MUFU.EX2 R3, R3",), 10: ("@!P2 FADD R2, R2, R2", "FADD R2, R2, R2")}
 
 
 def test_ptx_has_a_line_before_each_instruction_and_no_other() -> None:
@@ -128,6 +129,28 @@ def test_without_a_disassembler_it_is_said_what_to_install(monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no nvdisasm"):
         sass.find_nvdisasm()
+
+
+def test_what_was_made_of_ptx_once_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither tool is there to make it again. Other PTX, another compiler or disassembler are other names; what is
+    damaged is not taken."""
+    monkeypatch.setenv(account.VARIABLE, str(tmp_path / "own"))
+    nvcc, nvdisasm = Nvcc(tmp_path / "nvcc", "one version", (13, 0)), tmp_path / "nvdisasm"
+    nvdisasm.write_text("")
+    monkeypatch.setattr(sass, "find_nvcc", lambda: nvcc)
+    monkeypatch.setattr(sass, "find_nvdisasm", lambda: nvdisasm)
+    module = chains()
+    sources = module.decode("k", {}).sources
+    text = sass.with_lines(module.parsed.source, frozenset(source.line for source in sources))
+    names = [listings.name_of(*words, nvdisasm) for words in ((text, "sm_100a", "one version"), (text, "sm_100a", "b"))]
+    names += [listings.name_of(text + " ", "sm_100a", "one version", nvdisasm)]
+    assert len(set(names)) == 3
+    listings.keep(names[0], sass.read(LISTING))
+    found = sass.disassembled(module.parsed.source, "sm_100a", sources, tmp_path)
+    assert found == {entry: sass.Sass(each) for entry, each in sass.read(LISTING).items()}
+    (kept,) = (tmp_path / "own" / listings.FOLDER).iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    assert listings.take(names[0]) is None
 
 
 @pytest.mark.nvcc

@@ -1,11 +1,38 @@
 #include "timing/order.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 
 namespace ptxm::timing {
+
+namespace {
+
+// Queues whose groups are counted: what is issued, what closes a group and what waits for one stay in their order,
+// although no register says so. ptxas makes no SASS of a commit of wgmma, so that no rank says so either.
+enum Queue : u32 { kProducts, kCopies, kTensor, kTensorMemory, kQueues };
+
+u32 queue_of(Pipe pipe) {
+    switch (pipe) {
+        case Pipe::wgmma:
+        case Pipe::wgmma_commit:
+        case Pipe::wgmma_wait: return kProducts;
+        case Pipe::copy:
+        case Pipe::async_commit:
+        case Pipe::async_wait: return kCopies;
+        case Pipe::mma:
+        case Pipe::commit: return kTensor;
+        case Pipe::tmem_ld:
+        case Pipe::tmem_st:
+        case Pipe::tmem_wait: return kTensorMemory;
+        default: return kQueues;
+    }
+}
+
+}  // namespace
 
 WarpRecording Order::of(const WarpRecording& recording) {
     WarpRecording ordered{{}, recording.deeds, recording.threads};
@@ -32,6 +59,7 @@ const std::vector<u32>& Order::of_stretch(u32 pc, u32 length) {
     std::vector<u32> before(length, 0);
     std::unordered_map<i32, u32> written;
     std::unordered_map<i32, std::vector<u32>> read;  // since it was written
+    std::array<std::optional<u32>, kQueues> latest;
     const auto depends = [&](u32 later, u32 earlier) {
         if (later == earlier) return;
         behind[earlier].push_back(later);
@@ -54,6 +82,13 @@ const std::vector<u32>& Order::of_stretch(u32 pc, u32 length) {
             read[o[n]].clear();
             written[o[n]] = k;
         }
+        if (const u32 queue = queue_of(c.pipe); queue != kQueues) {
+            if (latest[queue]) depends(k, *latest[queue]);
+            latest[queue] = k;
+        }
+        if (c.pipe == Pipe::wgmma_wait)  // who reads what the products have written comes behind it
+            for (auto& [unit, writer] : written)
+                if (costs_[pc + writer].pipe == Pipe::wgmma) writer = k;
         if (k + 1 == length && c.pipe == Pipe::branch)
             for (u32 n = 0; n < k; ++n) depends(k, n);
     }

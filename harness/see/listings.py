@@ -1,0 +1,58 @@
+"""Listings of SASS as they were read before: ptxas and nvdisasm take several times as long as the model does.
+
+What is kept is plain data in the account's own folder (harness/account.py), under a digest of all that it comes of:
+the PTX with its lines, the architecture, the compiler and the disassembler. What is damaged, or cannot be had, is made
+anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fmha.harness import account
+from fmha.harness.errors import FmhaError
+
+FOLDER = "sass"
+MOST_KEPT = 64  # some 0.3 MB each
+Instructions = tuple[tuple[int, str], ...]  # of an entry, each with the line of the PTX that it is of; 0 for none
+
+
+def name_of(ptx: str, arch: str, compiler: str, disassembler: Path) -> str:
+    """The name under which what these make of PTX is kept."""
+    found = disassembler.stat()
+    tools = f"{arch} {compiler} {disassembler.resolve()} {found.st_size} {found.st_mtime_ns}"
+    return hashlib.sha256(f"{tools}\n{ptx}".encode()).hexdigest()
+
+
+def take(name: str) -> dict[str, Instructions] | None:
+    """The instructions of each entry; None where nothing is kept, or it is damaged."""
+    with contextlib.suppress(FmhaError, OSError, ValueError, TypeError, AttributeError):
+        path = account.folder(FOLDER) / name
+        head, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() == head:
+            os.utime(path)
+            return {entry: tuple((line, said) for line, said in each) for entry, each in json.loads(text).items()}
+    return None
+
+
+def keep(name: str, found: Mapping[str, Instructions]) -> None:
+    """Keeps them, and of all the last that were used. That it cannot is no failure."""
+    text = json.dumps(found, separators=(",", ":")).encode()
+    with contextlib.suppress(FmhaError, OSError):
+        folder = account.folder(FOLDER)
+        descriptor, part = tempfile.mkstemp(prefix=".new-", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+            os.replace(part, folder / name)
+        except BaseException:
+            os.unlink(part)
+            raise
+        for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
+            old.unlink(missing_ok=True)
