@@ -167,7 +167,7 @@ def enclose(
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
     else:
         seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *read]
-        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu)}
+        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu, grant.groups)}
         how["list"] = places.listed(kept)
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 

@@ -50,9 +50,12 @@ def optional() -> list[str]:
     return sorted({path if beside == _OPTIONAL else beside for path, beside in above})
 
 
-def devices(gpu: bool) -> list[str]:
-    """Device nodes that are read and written. CUDA's driver names its threads, in its own folder of /proc."""
-    return [*(path for path in _DEVICES if os.path.exists(path)), *(["/proc/self", *gpu_devices()] if gpu else ())]
+def devices(gpu: bool, groups: bool = False) -> list[str]:
+    """Device nodes that are read and written. CUDA's driver names its threads, in the process's own folder of /proc.
+    Landlock knows such a folder only of a process that is there already: with `groups`, whose processes come later, it
+    is all of /proc, but for root, who would write the kernel's settings."""
+    names = "/proc" if groups and os.geteuid() != 0 else "/proc/self"
+    return [*(path for path in _DEVICES if os.path.exists(path)), *([names, *gpu_devices()] if gpu else ())]
 
 
 def gpu_devices() -> list[str]:

@@ -210,6 +210,31 @@ def test_with_a_gpu_threads_have_names_and_the_kernel_its_settings(run: Callable
     assert (ran.returncode, ran.stdout.split()) == (0, ["named"]), ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize("root", [False, True])
+def test_a_worker_of_an_enclosed_harness_names_its_threads(
+    run: Callable[..., Ran], mechanism: str, scratch: Path, monkeypatch: pytest.MonkeyPatch, root: bool
+) -> None:
+    """It is another process than the one that was enclosed. Landlock gives root no /proc, which has the kernel's
+    settings, so that there CUDA does not start. Memory of who is outside is read and written by nobody."""
+    monkeypatch.setattr("fmha.harness.isolate.places.os.geteuid", lambda: 0 if root else 65534)
+    me = os.getpid()
+    named = "import threading; open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('x'); print('named')"
+    ran = run(
+        f"""
+        import subprocess, sys
+        subprocess.run([sys.executable, "-c", {named!r}], stderr=subprocess.DEVNULL)
+        for name in ("mem", "environ", "fd/0", "root/etc/hostname"):
+            try:
+                open("/proc/{me}/" + name, "r+b" if name == "mem" else "rb")
+                print("opened", name)
+            except OSError:
+                pass
+        """,
+        grant=isolate.Grant(write=(scratch,), gpu=True, groups=True),
+    )
+    assert ran.stdout.split() == ([] if root and mechanism == "landlock" else ["named"]), ran.stdout + ran.stderr
+
+
 def test_secrets_of_the_environment_stay_outside(run: Callable[..., Ran]) -> None:
     given = {"SSH_AUTH_SOCK": "/x", "GITHUB_TOKEN": "t", "FMHA_SECRET": "s", "CUDA_CACHE_PATH": "/c"}
     ran = run("import os; print(*sorted(os.environ))", **given)
