@@ -218,7 +218,9 @@ def test_a_worker_of_an_enclosed_harness_names_its_threads(
     settings, so that there CUDA does not start. Memory of who is outside is read and written by nobody."""
     monkeypatch.setattr("fmha.harness.isolate.places.os.geteuid", lambda: 0 if root else 65534)
     me = os.getpid()
-    named = "import threading; open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('x'); print('named')"
+    named = (
+        "import threading; open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('x'); print('named')"
+    )
     ran = run(
         f"""
         import subprocess, sys
