@@ -89,6 +89,12 @@ class Isolation:
         """As a record says it."""
         return self.missing or self.mechanism
 
+    @property
+    def told(self) -> str:
+        """As doctor says it, which has room for what there could be besides."""
+        more = not self.missing and self.advice
+        return f"{self.mechanism}; for bubblewrap, which encloses more: {self.advice}" if more else self.words
+
 
 def isolation(policy: str = "") -> Isolation:
     """What processes of this one are kept apart by, under a policy or the environment's. Raises UserError for a policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness import isolate
-from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.errors import ExitCode, InfrastructureError, UserError
 from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -429,6 +430,26 @@ def test_without_either_it_is_said_or_refused() -> None:
     refused = _without("namespaces landlock", SAY, "require")
     assert refused.returncode != 0
     assert "IsolationError: not isolated: " in refused.stderr
+
+
+COMMAND = "import sys; sys.argv = ['fmha', *{words!r}]; from fmha.harness.cli import main; main()"
+
+
+def test_a_run_that_requires_it_ends_in_a_line_before_anything_is_done() -> None:
+    words = ["run-matrix", "--quiet", "--filter", "hd=64,t=1,sk=128", "--isolation", "require"]
+    refused = _without("namespaces landlock", COMMAND.format(words=words), "")
+    assert refused.returncode == ExitCode.INFRASTRUCTURE
+    assert re.match(r"fmha: not isolated: .* and this kernel has no Landlock; ", refused.stderr), refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "worker" not in refused.stderr
+
+
+@pytest.mark.parametrize("what", ["namespaces landlock", "namespaces"])
+def test_doctor_names_the_command_that_gives_more(what: str) -> None:
+    said = _without(what, COMMAND.format(words=["doctor"]), "").stdout
+    found = said[said.index("isolation ") :]
+    assert ("not isolated: " in found) == ("landlock" in what), said
+    assert "sysctl " in found or "apt install bubblewrap" in found, said
 
 
 def test_the_home_is_not_granted_whole(mechanism: str, tmp_path: Path) -> None:
