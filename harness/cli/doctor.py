@@ -104,5 +104,5 @@ def _show(findings: list[DoctorLine]) -> None:
         word, style = WORDS[finding.good]
         line = Text(f"{word:3}", style).append(f"  {printable(finding.name):{width}}  {printable(finding.seen)}", "")
         console.print(line, soft_wrap=True)
-        if finding.good is False and finding.fix:
+        if finding.good is not True and finding.fix:
             console.print(Text(f"{'':{width + 5}}  -> {printable(finding.fix)}"), soft_wrap=True)

@@ -56,7 +56,8 @@ class EmulatorHost:
         self._side, self._tree = KernelSide(tree, self._kernels), str(tree)
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
-        """Nothing: there is nobody to ask."""
+        """There is nobody to ask. Raises IsolationError where a sandbox is required and there is none."""
+        isolate.isolation()
 
     def durations(self) -> Mapping[str, float]:
         """None but those that the pipeline measures itself."""

@@ -35,6 +35,8 @@ PROBE_SECONDS: Final = 20.0
 _OF_NAMESPACES: Final = re.compile(
     r"user namespace|setting up uid map|No permissions to create|Operation not permitted"
 )
+# In a container whose /proc is masked the kernel lets nobody mount another.
+_OF_A_CONTAINER: Final = re.compile(r"mount proc on /proc")
 _LAUNCHER: Final = str(Path(landlock.__file__).resolve())
 # What a compiler, an interpreter or a driver goes by. Of the rest some is secret, and none is needed.
 _KEPT: Final = frozenset(
@@ -88,6 +90,12 @@ class Isolation:
     def words(self) -> str:
         """As a record says it."""
         return self.missing or self.mechanism
+
+    @property
+    def told(self) -> str:
+        """As doctor says it, which has room for what there could be besides."""
+        more = not self.missing and self.advice
+        return f"{self.mechanism}; for bubblewrap, which encloses more: {self.advice}" if more else self.words
 
 
 def isolation(policy: str = "") -> Isolation:
@@ -167,7 +175,7 @@ def enclose(
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
     else:
         seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *read]
-        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu)}
+        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu, grant.groups)}
         how["list"] = places.listed(kept)
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 
@@ -208,6 +216,8 @@ def _without_bubblewrap() -> tuple[str, str]:
     why = _fails({"bubblewrap": bubblewrap.arguments([], [], False, "/"), "limits": {}})
     if not why:
         return "", ""
+    if _OF_A_CONTAINER.search(why):
+        return "bubblewrap cannot mount /proc in this container", f"start it with {places.UNMASKED}"
     if _OF_NAMESPACES.search(why):
         return "user namespaces are off", places.how_to_allow_namespaces()
     return f"bubblewrap does not work ({why})", f"{bubblewrap.program()} --ro-bind / / true, which says why"

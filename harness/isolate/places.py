@@ -28,6 +28,9 @@ _PROC: Final = (
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PACKAGES: Final = ("site-packages", "dist-packages")
+# Of docker and podman. Their filter refuses namespaces, and where /proc is masked the kernel mounts no other.
+UNFILTERED: Final = "--security-opt seccomp=unconfined"
+UNMASKED: Final = "--security-opt systempaths=unconfined"
 _GPU: Final = ("/dev/nvidia*", "/dev/nvidia-caps/*")
 
 
@@ -50,9 +53,12 @@ def optional() -> list[str]:
     return sorted({path if beside == _OPTIONAL else beside for path, beside in above})
 
 
-def devices(gpu: bool) -> list[str]:
-    """Device nodes that are read and written. CUDA's driver names its threads, in its own folder of /proc."""
-    return [*(path for path in _DEVICES if os.path.exists(path)), *(["/proc/self", *gpu_devices()] if gpu else ())]
+def devices(gpu: bool, groups: bool = False) -> list[str]:
+    """Device nodes that are read and written. CUDA's driver names its threads, in the process's own folder of /proc.
+    Landlock knows such a folder only of a process that is there already: with `groups`, whose processes come later, it
+    is all of /proc, but for root, who would write the kernel's settings."""
+    names = "/proc" if groups and os.geteuid() != 0 else "/proc/self"
+    return [*(path for path in _DEVICES if os.path.exists(path)), *([names, *gpu_devices()] if gpu else ())]
 
 
 def gpu_devices() -> list[str]:
@@ -112,12 +118,14 @@ def _within(path: str, others: Sequence[str]) -> bool:
 
 
 def how_to_allow_namespaces() -> str:
-    """The command that turns on what bubblewrap needs."""
+    """What turns on the namespaces that bubblewrap needs."""
     if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap an AppArmor profile"
     if _says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
         return "sysctl kernel.unprivileged_userns_clone=1"
-    return "sysctl user.max_user_namespaces=10000"
+    if _says("/proc/sys/user/max_user_namespaces", "0"):
+        return "sysctl user.max_user_namespaces=10000"
+    return f"no setting, but a filter or a chroot refuses them: start a container with {UNFILTERED} {UNMASKED}"
 
 
 def _says(path: str, value: str) -> bool:

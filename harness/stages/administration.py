@@ -50,7 +50,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 @dataclass(frozen=True, slots=True)
 class DoctorLine:
-    """One line of the doctor. `good` is None for what is only reported; `fix` is what to do when it is False."""
+    """One line of the doctor. `good` is None for what is only reported; `fix` is what to do unless it is True."""
 
     name: str
     good: bool | None
@@ -289,9 +289,7 @@ def _isolation() -> DoctorLine:
         found = isolation()
     except IsolationError as error:
         return DoctorLine("isolation", False, error.what, error.next_step)
-    if found.mechanism == "none":
-        return DoctorLine("isolation", None, found.missing, found.advice)
-    return DoctorLine("isolation", True, found.mechanism, found.advice)
+    return DoctorLine("isolation", True if not found.missing else None, found.told, found.advice)
 
 
 def _torch() -> DoctorLine:

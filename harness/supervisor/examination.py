@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fmha.harness import isolate
 from fmha.harness.supervisor import gpus, locks, slurm
 from fmha.harness.supervisor.rundir import HostError
 from fmha.harness.worker.processes.groups import run_group
@@ -25,7 +26,7 @@ Finding = dict[str, Any]
 def examine(folder: Path, settings: dict[str, Any]) -> list[Finding]:
     """One finding a check: its name, whether it is good, what was seen, and what to do. A check never stops another."""
     findings = []
-    for check in (_python, _git, _folder, _disk, _nvcc, _gpus, _slurm, _locks, _linger):
+    for check in (_python, _git, _folder, _disk, _isolation, _nvcc, _gpus, _slurm, _locks, _linger):
         try:
             findings += list(check(folder, settings))
         except (OSError, HostError, ValueError) as error:
@@ -79,6 +80,12 @@ def _nvcc(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
         number = arch.removeprefix("sm_").rstrip("af")
         good = f"compute_{number}" in listed
         yield _finding(f"nvcc for {arch}", good, "known" if good else "unknown to this nvcc", fix)
+
+
+def _isolation(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    """What keeps a commit's code from the host."""
+    found = isolate.isolation("auto")
+    yield _finding("isolation", None if found.missing else True, found.told, found.advice)
 
 
 def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:

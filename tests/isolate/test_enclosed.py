@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness import isolate
-from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.errors import ExitCode, InfrastructureError, UserError
 from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -210,6 +211,33 @@ def test_with_a_gpu_threads_have_names_and_the_kernel_its_settings(run: Callable
     assert (ran.returncode, ran.stdout.split()) == (0, ["named"]), ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize("root", [False, True])
+def test_a_worker_of_an_enclosed_harness_names_its_threads(
+    run: Callable[..., Ran], mechanism: str, scratch: Path, monkeypatch: pytest.MonkeyPatch, root: bool
+) -> None:
+    """It is another process than the one that was enclosed. Landlock gives root no /proc, which has the kernel's
+    settings, so that there CUDA does not start. Memory of who is outside is read and written by nobody."""
+    monkeypatch.setattr("fmha.harness.isolate.places.os.geteuid", lambda: 0 if root else 65534)
+    me = os.getpid()
+    named = (
+        "import threading; open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('x'); print('named')"
+    )
+    ran = run(
+        f"""
+        import subprocess, sys
+        subprocess.run([sys.executable, "-c", {named!r}], stderr=subprocess.DEVNULL)
+        for name in ("mem", "environ", "fd/0", "root/etc/hostname"):
+            try:
+                open("/proc/{me}/" + name, "r+b" if name == "mem" else "rb")
+                print("opened", name)
+            except OSError:
+                pass
+        """,
+        grant=isolate.Grant(write=(scratch,), gpu=True, groups=True),
+    )
+    assert ran.stdout.split() == ([] if root and mechanism == "landlock" else ["named"]), ran.stdout + ran.stderr
+
+
 def test_secrets_of_the_environment_stay_outside(run: Callable[..., Ran]) -> None:
     given = {"SSH_AUTH_SOCK": "/x", "GITHUB_TOKEN": "t", "FMHA_SECRET": "s", "CUDA_CACHE_PATH": "/c"}
     ran = run("import os; print(*sorted(os.environ))", **given)
@@ -383,6 +411,7 @@ def _without(what: str, code: str, policy: str) -> Ran:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
+GIVEN_BY = re.compile(r"sysctl |--security-opt seccomp=unconfined|apt install bubblewrap")
 SAY = "from fmha.harness import isolate; found = isolate.isolation(); print(found.words, '|', found.advice)"
 
 
@@ -392,7 +421,7 @@ def test_without_namespaces_there_is_landlock(monkeypatch: pytest.MonkeyPatch) -
     said = _without("namespaces", SAY, "require")
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("landlock | ")
-    assert "sysctl" in said.stdout or "apt install bubblewrap" in said.stdout
+    assert GIVEN_BY.search(said.stdout)
 
 
 def test_without_either_it_is_said_or_refused() -> None:
@@ -402,6 +431,38 @@ def test_without_either_it_is_said_or_refused() -> None:
     refused = _without("namespaces landlock", SAY, "require")
     assert refused.returncode != 0
     assert "IsolationError: not isolated: " in refused.stderr
+
+
+COMMAND = "import sys; sys.argv = ['fmha', *{words!r}]; from fmha.harness.cli import main; main()"
+
+
+def test_a_run_that_requires_it_ends_in_a_line_before_anything_is_done() -> None:
+    words = ["run-matrix", "--quiet", "--filter", "hd=64,t=1,sk=128", "--isolation", "require"]
+    refused = _without("namespaces landlock", COMMAND.format(words=words), "")
+    assert refused.returncode == ExitCode.INFRASTRUCTURE
+    assert re.match(r"fmha: not isolated: .* and this kernel has no Landlock; ", refused.stderr), refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "worker" not in refused.stderr
+
+
+def test_in_a_container_it_is_said_what_bubblewrap_lacks() -> None:
+    """Where /proc is masked, as Docker does it, there are namespaces and still no /proc for one of them."""
+    rights = ["--cap-add", "ALL"] if os.geteuid() == 0 else []
+    container = ["bwrap", *rights, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--"]
+    if not _there("bubblewrap"):
+        pytest.skip("bubblewrap makes no sandbox here")
+    command = [*container, sys.executable, "-c", SAY]
+    said = subprocess.run(command, env=os.environ | {isolate.VARIABLE: "auto"}, capture_output=True, text=True)
+    assert "--security-opt systempaths=unconfined" in said.stdout, said.stderr
+    assert "sysctl" not in said.stdout
+
+
+@pytest.mark.parametrize("what", ["namespaces landlock", "namespaces"])
+def test_doctor_names_the_command_that_gives_more(what: str) -> None:
+    said = _without(what, COMMAND.format(words=["doctor"]), "").stdout
+    found = said[said.index("isolation ") :]
+    assert ("not isolated: " in found) == ("landlock" in what), said
+    assert GIVEN_BY.search(found), said
 
 
 def test_the_home_is_not_granted_whole(mechanism: str, tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
     for name in ("connection", "clock", "python", "git", "folder", "disk", "nvcc", "nvcc for sm_100a"):
         assert findings[name]["good"], findings[name]
     assert findings["verdict"]["seen"] == "not tried; fmha doctor --host gpu --run does"
+    assert findings["isolation"]["good"] in (True, None)
+    assert findings["isolation"]["seen"].startswith(("bubblewrap", "landlock", "not isolated: "))
     old = client.server.folder / "bin" / "old-nvcc"
     old.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n")
     old.chmod(0o755)
