@@ -218,8 +218,8 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "misaligned": fault(
         "6.4.1, Addresses as Operands",
-        "An address is no multiple of what the instruction needs: the size of the whole access, 8 bytes for an "
-        "mbarrier, 64 for a tensor map, 128 for a bulk tensor copy's shared memory.",
+        "An address is no multiple of what the instruction needs: the size of the whole access, 16 bytes for a row of "
+        "ldmatrix or stmatrix, 8 for an mbarrier, 64 for a tensor map, 128 for a bulk tensor copy's shared memory.",
         "Align the array, or the offset into it.",
     ),
     "shared-out-of-bounds": fault(
