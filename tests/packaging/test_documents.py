@@ -94,3 +94,21 @@ def test_modules_that_a_page_names_exist(name: str) -> None:
         if not there and not any(re.search(rf"\b{module.name}\b", text) for text in texts):
             missing.append(dotted)
     assert missing == []
+
+
+def test_the_ways_of_data_name_functions_that_are_there() -> None:
+    """In each line of architecture.md's two ways: a type, functions, and the files that have them."""
+    page = (ROOT / "docs/understand/architecture.md").read_text(encoding="utf-8")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    lines = re.findall(
+        r"^.{15}(?:[\w. ,]+?) {2,}([\w:., ]+?) {2,}(\S.*)$", page.partition("## The way of a config")[2], re.MULTILINE
+    )
+    missing, seen = [], 0
+    for functions, where in lines:
+        files = [path for name in re.findall(r"[\w/]+\.(?:py|cpp)", where) for path in tracked if path.endswith(name)]
+        text = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in files)
+        for name in re.findall(r"\w+", functions.replace("and others", "")) if files else ():
+            seen += 1
+            missing += [f"{name}: {where}"] if not re.search(rf"\b{name}\b", text) else []
+    assert missing == []
+    assert seen > 20
