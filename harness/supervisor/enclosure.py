@@ -77,6 +77,12 @@ def enclosed(
     walled = (judge / "harness" / "isolate" / "__init__.py").is_file()
     if walled and not is_own(job):
         return Enclosed(inner, environment, found.mechanism, "")
+    if walled and found.mechanism == "landlock" and job["gpu"]["query"] and os.geteuid() == 0:
+        # CUDA's driver does not start where it may not name its threads (isolate/places.py).
+        raise HostError(
+            "a harness of the commit's own gets no GPU as root where there is Landlock alone",
+            "install bubblewrap on the host, log in as another account than root, or name a judge with --judge",
+        )
     written = [directory.path / "workers", cache]
     for folder in written:
         folder.mkdir(exist_ok=True)

@@ -141,3 +141,19 @@ def test_what_a_host_requires_and_does_not_have_ends_the_run(directory: RunDirec
     )
     assert inside.missing.startswith("not isolated: ")
     assert os.environ.get("FMHA_ISOLATION") in (None, "auto", "require", "off")
+
+
+def test_root_is_told_that_its_own_harness_gets_no_gpu_under_landlock(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(isolate, "isolation", lambda policy="": isolate.Isolation("landlock"))
+    wall = directory.tree / "harness" / "isolate" / "__init__.py"
+    wall.parent.mkdir(parents=True)
+    wall.touch()
+    wanted = job("auto") | {"gpu": {"query": True}}
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(HostError, match="gets no GPU as root") as told:
+        enclosed([sys.executable, "-c", "x"], directory, directory.tree, wanted, {}, cache(directory))
+    assert "--judge" in told.value.next_step
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert enclosed([sys.executable, "-c", "x"], directory, directory.tree, wanted, {}, cache(directory)).whole
