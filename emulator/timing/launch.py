@@ -23,6 +23,7 @@ from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, re
 from fmha.emulator.timing.shape import ClustersOfGrid
 
 TENSOR_COLUMNS: Final = 512  # of an SM's tensor memory
+_NEGLIGIBLE: Final = 0.002  # of a launch's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +254,17 @@ class Timing:
         return self._modelled(times, self.apart), self.apart
 
     def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
-        """Memory has a clock of its own: while that of SMs is lower it moves more in a cycle of theirs."""
+        """Memory has a clock of its own: while that of SMs is lower it moves more in a cycle of theirs. A launch that
+        hardly uses memory is not replayed again for that."""
         said, gpu = self._at_once(times, share), self.architecture
-        if said.clock_mhz == gpu.clock_mhz.value:
+        rate, slower = gpu.times["hbm_bytes"].value, said.clock_mhz / gpu.clock_mhz.value
+        if self._moved(share) / rate * (1 - slower) <= _NEGLIGIBLE * said.cycles:
             return said
-        given = dict(times or {})
-        given.setdefault("hbm_bytes", gpu.times["hbm_bytes"].value * gpu.clock_mhz.value / said.clock_mhz)
-        return self._at_once(given, share)
+        return self._at_once({"hbm_bytes": rate / slower, **(times or {})}, share)
+
+    def _moved(self, share: Share) -> float:
+        """Bytes that memory reads and writes while it lasts."""
+        return share.from_hbm * self.asked + self.to_memory * sum(self.written.values())
 
     def _at_once(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
         replayed = self._replays(times, share)
@@ -281,10 +286,9 @@ class Timing:
         bound = max(busy, key=lambda name: busy[name])
         at_work = self.shape.clusters * sum(later) / len(later) / (slots * cycles)
         hidden = min(r.before for r in replayed.values()) if self.overlaps else 0.0
-        moved = share.from_hbm * self.asked + self.to_memory * sum(self.written.values())
         return Modelled(
             cycles - hidden,
-            clock(self.architecture, busy["tensor"] * at_work, moved / cycles),
+            clock(self.architecture, busy["tensor"] * at_work, self._moved(share) / cycles),
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",

@@ -115,6 +115,53 @@ def test_no_rank_puts_an_instruction_before_what_it_depends_on() -> None:
     assert warm(kept) >= least + architecture("b200").values["cta_start"]
 
 
+PRODUCTS = 8
+
+
+def products() -> emulator.Module:
+    """Eight products, and a chain that waits for them."""
+    sums = ", ".join(f"%f{n}" for n in range(32))
+    product = f"wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{sums}}}, %rd1, %rd1, 1, 1, 1, 0, 0;\n"
+    return emulator.load_ptx(f""".version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{{
+.reg .f32 %f<32>;
+.reg .b32 %r<2>;
+.reg .b64 %rd<2>;
+.shared .align 1024 .b8 tile[8192];
+mov.u32 %r0, tile;
+shr.u32 %r0, %r0, 4;
+cvt.u64.u32 %rd1, %r0;
+{"".join(f"mov.f32 %f{n}, 0f00000000;" for n in range(32))}
+wgmma.fence.sync.aligned;
+{product * PRODUCTS}wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 0;
+{"ex2.approx.ftz.f32 %f0, %f0;" * LINKS}
+ld.param.u64 %rd0, [out];
+st.global.f32 [%rd0], %f0;
+ret;
+}}
+""")
+
+
+def test_a_wait_ends_with_the_products_that_a_commit_without_sass_has_closed() -> None:
+    """ptxas makes no instruction of a commit of wgmma: it is part of the last product, and no rank says so."""
+    device = emulator.Device(timing="h200", reordered=True, checks=False)
+    kept = device.launch(products(), "k", 1, 128, [device.alloc(4, "out").address]).timing
+    assert kept is not None
+    as_written = warm(kept)
+    ranks = list(range(len(kept.sources)))
+    (commit,) = [pc for pc, source in enumerate(kept.sources) if "commit_group" in source.modifiers]
+    ranks[commit] = sass.ANYWHERE
+    kept.ranks = ranks
+    assert warm(kept) == pytest.approx(as_written, rel=0.01)
+    first = next(pc for pc, source in enumerate(kept.sources) if source.opcode == "ex2")
+    kept.ranks = [sass.ANYWHERE if pc >= first else rank for pc, rank in enumerate(ranks)]
+    assert warm(kept) == pytest.approx(as_written, rel=0.01)  # nor does one who reads a sum come before the wait
+
+
 def test_there_is_a_rank_for_each_instruction_or_none() -> None:
     kept = timing()
     kept.ranks = [0]
