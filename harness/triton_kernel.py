@@ -44,7 +44,7 @@ class TritonKernel(Kernel):
     name: ClassVar[str]
     signature: ClassVar[Mapping[str, str]]
     bare: ClassVar[tuple[str, ...]] = ()
-    profile: ClassVar[str] = "lenient"  # Triton's compiler relies on more than the ISA promises, and nobody can mend that
+    profile: ClassVar[str] = "lenient"  # Triton's compiler relies on more than the ISA promises
     arch: str = "sm_90a"  # where nobody has asked for a build yet
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
