@@ -204,7 +204,7 @@ def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
 
 
 def _why(item: ConfigurationRecord) -> Iterator[str]:
-    for reason in item.reasons:
+    for reason in _once(item.reasons):
         yield from _short(reason)
     causes: dict[Cause, list[FindingRecord]] = {}
     for finding in sorted(item.findings, key=lambda finding: finding.severity):
@@ -217,6 +217,21 @@ def _why(item: ConfigurationRecord) -> Iterator[str]:
             yield f"  {len(found)} findings of this cause"
     if len(causes) > MOST_CAUSES:
         yield f"{len(causes) - MOST_CAUSES} more causes in the record"
+
+
+def _once(reasons: Iterable[str]) -> Iterator[str]:
+    """What is so on other inputs and under other schedules too is told once, with where: not at the hazard's cost."""
+    places: dict[str, list[str]] = {}
+    for reason in reasons:
+        where, _, what = reason.partition(": ")
+        if what in places:
+            places[what].append(where.removesuffix(", drawn for this run"))
+        else:
+            places[reason] = []
+    for reason, others in places.items():
+        yield reason
+        if others:
+            yield f"the same {', '.join(others)}"
 
 
 def cause_of(finding: FindingRecord) -> Cause:
