@@ -115,9 +115,9 @@ class TritonKernel(Kernel):
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _say(self, number: int, of: int) -> None:
-        """Which configuration is judged where nobody has named one: once for each."""
-        if not self._chosen:
-            print(f"{self.name}: autotune has {of} configurations; number {number} is the first that fits")
+        """Which configuration is judged, and of how many: once for each."""
+        which = "is judged" if self._chosen else "is the first that fits"
+        print(f"{self.name}: autotune has {of} configurations; number {number} {which}")
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _made(self, case: Case, arch: str) -> _Made:

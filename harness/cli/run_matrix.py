@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 HELP = """Build the kernels, run a suite of matrix.yaml, gate every configuration, archive the evidence.
 
-The guard runs first (of the attention kernels all that have its head_dim); if it does not hold, nothing else is run. The
-record of the run is one JSON file in results/. Progress goes to standard error, the table and the verdict to standard output.
+The guard runs first, of the attention kernels all that have its head_dim; if it does not hold, nothing else is run.
+The record of the run is one JSON file in results/. Progress goes to standard error, the table and the verdict to
+standard output.
 
 \b
 Examples:
