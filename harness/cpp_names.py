@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+MOST_TOLD = 6  # names in a message
 MOST = 2000  # characters of a symbol that is looked at
+# Of torch's types those that are CUDA's in the headers that stand for torch's (harness/problems/include).
+_CUDAS = {"Half": "__half", "BFloat16": "__nv_bfloat16"}
+_TORCHS = re.compile(r"\b(?:at|c10|torch)::(Half|BFloat16)\b")
 _NUMBER = re.compile(r"\b(\d+)(?:ull|ul|ll|u|l)\b")
 
 
@@ -34,7 +38,8 @@ def short(symbol: str) -> str:
 
 def symbol_of(wanted: str, symbols: Iterable[str]) -> str:
     """The symbol that is meant by a name: itself; or a name of C++ with or without parameters, template arguments or
-    namespaces, the most that is written first. UnknownNameError where there is none, or more than one."""
+    namespaces, the most that is written first; at::Half for CUDA's __half where torch's own is not there.
+    UnknownNameError where there is none, or more than one."""
     known = list(symbols)
     if wanted in known:
         return wanted
@@ -44,7 +49,11 @@ def symbol_of(wanted: str, symbols: Iterable[str]) -> str:
             return found[0]
         if found:
             raise UnknownNameError(f"{wanted} is the name of several: {', '.join(map(readable, found))}")
-    there = ", ".join(map(readable, known)) or "none"
+    if (cudas := _TORCHS.sub(lambda name: _CUDAS[name[1]], wanted)) != wanted:
+        return symbol_of(cudas, known)
+    names = [readable(symbol) for symbol in known if not symbol.startswith("fmha_")]  # ours are nobody's kernels
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    there = ", ".join(names[:MOST_TOLD]) + more or "none"
     raise UnknownNameError(f"there is no {wanted}; there are {there}")
 
 

@@ -44,6 +44,7 @@ class TritonKernel(Kernel):
     name: ClassVar[str]
     signature: ClassVar[Mapping[str, str]]
     bare: ClassVar[tuple[str, ...]] = ()
+    profile: ClassVar[str] = "lenient"  # Triton's compiler relies on more than the ISA promises
     arch: str = "sm_90a"  # where nobody has asked for a build yet
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
@@ -114,9 +115,9 @@ class TritonKernel(Kernel):
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _say(self, number: int, of: int) -> None:
-        """Which configuration is judged where nobody has named one: once for each."""
-        if not self._chosen:
-            print(f"{self.name}: autotune has {of} configurations; number {number} is the first that fits")
+        """Which configuration is judged, and of how many: once for each."""
+        which = "is judged" if self._chosen else "is the first that fits"
+        print(f"{self.name}: autotune has {of} configurations; number {number} {which}")
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _made(self, case: Case, arch: str) -> _Made:

@@ -24,7 +24,7 @@ from fmha.emulator.device.checks import (
 from fmha.emulator.device.errors import LaunchError, UnmodelledError
 from fmha.emulator.device.memory import Buffer, Memory
 from fmha.emulator.device.module import Dim3, Module, entry_of
-from fmha.emulator.device.settings import MmaSums, Profile, Schedule, machine_of
+from fmha.emulator.device.settings import PROFILES, MmaSums, Profile, Schedule, machine_of
 from fmha.emulator.device.timed import TimedMachine
 from fmha.emulator.device.watched import Watched
 from fmha.emulator.grids import Below, tell_kernels
@@ -138,6 +138,15 @@ class Device(Memory):
         return self._machine.resident_clusters(
             decoded.program, dim3("block", block), dim3("cluster", cluster), shared_bytes
         )
+
+    @property
+    def profile(self) -> Profile:
+        """Of the launches to come."""
+        return PROFILES[self._machine.profile]
+
+    @profile.setter
+    def profile(self, profile: Profile) -> None:
+        self._machine.profile = PROFILES.index(profile)
 
     @property
     def heap_bytes(self) -> int:

@@ -181,7 +181,7 @@ def application() -> typer.Typer:
     app = typer.Typer(
         name="fmha",
         cls=_Commands,
-        help="Takes a commit of an attention kernel to a verdict.",
+        help="Takes a kernel, in CUDA, Triton or CuTe DSL, to a verdict: on an emulator, or on a GPU.",
         no_args_is_help=True,
         **_MANNERS,
     )

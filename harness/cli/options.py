@@ -59,7 +59,7 @@ Filters = Annotated[
         "--filter",
         metavar="KEY=VALUE[|VALUE...][,...]",
         autocompletion=completion.filters,
-        help=f"Run only what matches all of these. Keys: {', '.join(KEYS)}. "
+        help=f"Run only what matches all of these. Keys: {', '.join(KEYS)}; of a kernel of your own its fields. "
         "Several values of a key, joined with | or given again, are alternatives.",
     ),
 ]

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 HELP = """Build the kernels, run a suite of matrix.yaml, gate every configuration, archive the evidence.
 
-Configurations of the guard's head_dim run first; if one of them does not hold, nothing else is run. The record of the
-run is one JSON file in results/. Progress goes to standard error, the table and the verdict to standard output.
+The guard runs first, of the attention kernels all that have its head_dim; if it does not hold, nothing else is run.
+The record of the run is one JSON file in results/. Progress goes to standard error, the table and the verdict to
+standard output.
 
 \b
 Examples:
@@ -37,6 +38,7 @@ Examples:
   fmha run-matrix --suite seed,cover,ragged
   fmha run-matrix --suite random --seed 7 --cases 500
   fmha run-matrix --suite random --coverage
+  fmha run-matrix --case rmsnorm_rows4_columns256
   fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --host b200a,b200b --suite random --cases 2000
   fmha run-matrix --suite seed --kernel ours,sdpa

@@ -48,7 +48,8 @@ class TensorMapSpec:
 class LaunchConfig:
     """CTAs of a grid, threads of a CTA, CTAs of a cluster, and a CTA's bytes of dynamic shared memory. One that
     `overlaps` may start while the kernel before it in the stream runs, and waits for it itself. Of a call in several
-    streams each launch names its own, and `beside` has those before it that may run beside it, counted back from it."""
+    streams each launch names its own, and `beside` has those before it that may run beside it, counted back from it.
+    The emulator holds one that is `lenient` to the lenient profile in place of its own."""
 
     grid: Dim3
     block: Dim3
@@ -57,6 +58,7 @@ class LaunchConfig:
     overlaps: bool = False
     beside: tuple[int, ...] = ()
     stream: str = ""
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

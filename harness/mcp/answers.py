@@ -42,6 +42,7 @@ def verdict(record: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": record["verdict"]["word"],
         "passed": record["verdict"]["passed"],
         "total": record["verdict"]["total"],
+        "lenient_rules": sum(item["stats"].get("profile") == "lenient" for item in configurations),
         "not_run": sum(item["status"] == "not-run" for item in configurations),
         "wrong": [
             {"case": item["id"], "status": item["status"], "reasons": item["reasons"], "findings": findings(item)}

@@ -70,7 +70,7 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
 
 def verdict_line(record: RunRecord) -> str:
     """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`; what regress said of it comes first."""
-    words = _verdict_words(record) + _of_the_machine(record)
+    words = _verdict_words(record) + _leniently(record) + _of_the_machine(record)
     if record.regress and record.regress.regressions:
         words = f"{record.regress.words}; the run by itself: {words}"
     if record.elsewhere:
@@ -82,6 +82,12 @@ def verdict_line(record: RunRecord) -> str:
     if record.host.own_harness_enclosed:
         return f"{words} (by the commit's own harness)"
     return words
+
+
+def _leniently(record: RunRecord) -> str:
+    """Which kernels were held to the lenient profile: there a PASS says less."""
+    kernels = {item.id.partition("_")[0]: None for item in record.configurations if item.stats.get("profile")}
+    return f"; lenient rules: {', '.join(kernels)}" if kernels else ""
 
 
 def _of_the_machine(record: RunRecord) -> str:
@@ -198,7 +204,7 @@ def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
 
 
 def _why(item: ConfigurationRecord) -> Iterator[str]:
-    for reason in item.reasons:
+    for reason in _once(item.reasons):
         yield from _short(reason)
     causes: dict[Cause, list[FindingRecord]] = {}
     for finding in sorted(item.findings, key=lambda finding: finding.severity):
@@ -211,6 +217,21 @@ def _why(item: ConfigurationRecord) -> Iterator[str]:
             yield f"  {len(found)} findings of this cause"
     if len(causes) > MOST_CAUSES:
         yield f"{len(causes) - MOST_CAUSES} more causes in the record"
+
+
+def _once(reasons: Iterable[str]) -> Iterator[str]:
+    """What is so on other inputs and under other schedules too is told once, with where: not at the hazard's cost."""
+    places: dict[str, list[str]] = {}
+    for reason in reasons:
+        where, _, what = reason.partition(": ")
+        if what in places:
+            places[what].append(where.removesuffix(", drawn for this run"))
+        else:
+            places[reason] = []
+    for reason, others in places.items():
+        yield reason
+        if others:
+            yield f"the same {', '.join(others)}"
 
 
 def cause_of(finding: FindingRecord) -> Cause:

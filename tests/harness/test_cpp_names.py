@@ -9,7 +9,8 @@ from fmha.harness.cpp_names import UnknownNameError, readable, short, symbol_of
 FLOAT, DOUBLE = "_Z3addIfEvPT_PKS0_i", "_Z3addIdEvPT_PKS0_i"
 HIDDEN = "_ZN12_GLOBAL__N_11kILb1ELj4ELi3EEEvPf"
 INNER = "_ZN2ns5inner1kEv"
-SYMBOLS = (FLOAT, DOUBLE, HIDDEN, INNER, "plain")
+HALF = "_Z1hI6__halfEvPT_"
+SYMBOLS = (FLOAT, DOUBLE, HIDDEN, INNER, HALF, "plain")
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,8 @@ SYMBOLS = (FLOAT, DOUBLE, HIDDEN, INNER, "plain")
         ("k<true, 4, 3>", HIDDEN),
         ("ns::inner::k", INNER),
         ("inner::k", INNER),
+        ("h<at::Half>", HALF),
+        ("h<c10::Half>(c10::Half*)", HALF),
     ],
 )
 def test_a_name_means_a_symbol(name: str, symbol: str) -> None:

@@ -128,6 +128,27 @@ def test_there_are_only_so_many_ways_to_fail_on_a_screen() -> None:
     )
 
 
+def test_the_verdict_names_kernels_that_lenient_rules_judged() -> None:
+    run = record()
+    assert "lenient" not in report.verdict_line(run)
+    first, *others = run.configurations
+    told = first.model_copy(update={"stats": {**first.stats, "profile": "lenient"}})
+    run = run.model_copy(update={"configurations": [told, *others]})
+    assert report.verdict_line(run).endswith(f"; lenient rules: {first.id.partition('_')[0]}")
+
+
+def test_a_reason_is_told_once_for_all_inputs_and_schedules() -> None:
+    many = "hazards is 8; at most 0 is required"
+    few = "hazards is 4; at most 0 is required"
+    places = ["on the drawn inputs of seed 3", "under schedule pct:7, drawn for this run", "under schedule late"]
+    said = [many, *(f"{place}: {many}" for place in places), f"{places[1]}: {few}"]
+    assert list(report._once(said)) == [
+        many,
+        "the same on the drawn inputs of seed 3, under schedule pct:7, under schedule late",
+        f"{places[1]}: {few}",
+    ]
+
+
 def test_a_build_error_is_told_once(checkout: Path) -> None:
     text = printed(checkout, ScriptedHost(unbuildable=[128]))
     assert text.count("no such thing") == 1

@@ -194,6 +194,7 @@ def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: 
     ran = fmha(root, "run-matrix", "--quiet", "--case", "attention_t64_s128")
     assert ran.returncode == ExitCode.GATE_FAILED
     assert "cosine is " in ran.stdout
+    assert ran.stdout.splitlines()[-1].endswith("; lenient rules: attention")
     source.write_text(source.read_text().replace("tl.exp2(top - higher)", "tl.exp2(top - higher) + oops"))
     ran = fmha(root, "run-matrix", "--quiet", "--case", "attention_t64_s128")
     assert ran.returncode == ExitCode.GATE_FAILED

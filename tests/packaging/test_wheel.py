@@ -96,7 +96,7 @@ def test_wheel_says_what_it_is(wheel, names):
         told = Parser().parsestr(archive.read(name).decode())
     assert told["Requires-Python"] == ">=3.11"
     kinds = told.get_all("Classifier")
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(kinds)
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)} <= set(kinds)
     assert not [line for line in told.get_all("Requires-Dist") if re.match("torch|scipy", line) and "extra" not in line]
 
 

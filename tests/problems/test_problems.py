@@ -271,9 +271,11 @@ __global__ void scale(const __half* x, const __half* s, __half* y, int n, int co
     if (at < count) y[at] = __hmul(x[at], s[at % n]);
 }
 void run(torch::Tensor x, torch::Tensor s, torch::Tensor y) {
-    const int count = x.numel();
-    scale<<<(count + 127) / 128, 128>>>(x.data_ptr<at::Half>(), s.data_ptr<at::Half>(), y.data_ptr<at::Half>(),
-                                        s.size(0), count);
+    const at::cuda::OptionalCUDAGuard guard(device_of(x));
+    const at::cuda::CUDAStream stream = at::cuda::getCurrentCUDAStream();
+    const int count = x.sizes().slice(0, 1)[0] * x.sizes().slice(1)[0];
+    scale<<<(count + 127) / 128, 128, 0, stream>>>(x.data_ptr<at::Half>(), s.data_ptr<at::Half>(),
+                                                   y.data_ptr<at::Half>(), s.size(0), count);
 }
 """
     spec = {"language": "cuda", "target_hardware": ["H100"], "entry_point": "kernel.cu::run", "binding": "torch"}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fmha.harness.judge.case import Case, Field, case_of
+from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import MOST_SHOWN, AdapterError
 from fmha.harness.worker.subjects.called import subject_of
@@ -438,3 +439,38 @@ def test_another_commits_build_is_not_where_the_reference_is_either(tmp_path: Pa
     adapter.built_in(commit)
     assert adapter.build(CASE, "sm_90a").entry == "twice"
     assert adapter._of_kernel is not None
+
+
+# Both warps store 1 to y[0], and nothing orders the two.
+SAME = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry twice(.param .u64 x, .param .u64 y)
+{
+    .reg .f32 %f<2>;
+    .reg .b64 %d<2>;
+    ld.param.u64 %d0, [y];
+    mov.f32 %f0, 0f3F800000;
+    st.global.f32 [%d0], %f0;
+    ret;
+}
+"""
+
+
+def test_an_adapter_chooses_the_profile(tmp_path: Path) -> None:
+    more = "def launches(self, case):\n    return [Launch((1, 1, 1), (64, 1, 1), ['x', 'y'])]\n"
+    case = case_of("twice", (Field("size"),), {"size": 1})
+    for profile, rules in (("strict", ["race"]), ("lenient", [])):
+        subject = Declared(adapter_of(tmp_path, TWICE, more, profile=profile))
+        (tmp_path / "same.ptx").write_text(SAME)
+        variant, device = subject.variant_for(case, "sm_90a"), EmulatorDevice(0, "realistic")
+        assert not isinstance(variant, str)
+        module = device.load(tmp_path / "same.ptx")
+        report = subject.run(device, module, variant, case, subject.inputs(0, case)).report
+        assert [finding.rule for finding in report.findings] == rules
+        assert report.stats.get("profile") == (profile if profile == "lenient" else None)
+
+
+def test_a_profile_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="profile: 'loose' is not one of strict, lenient"):
+        _ = adapter_of(tmp_path, TWICE, profile="loose").description

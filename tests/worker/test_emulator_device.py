@@ -89,6 +89,15 @@ def test_a_finding_names_its_place(device, module):
     assert json.dumps(encode(finding))
 
 
+def test_a_lenient_launch_may_store_the_same_value_twice(device, module):
+    """Each launch by itself: the next one is strict again."""
+    address = device.alloc(16, "words")
+    grid = (2, 1, 1)
+    assert poke(device, module, address, grid=grid, lenient=True).findings == ()
+    (finding,) = poke(device, module, address, grid=grid).findings
+    assert (finding.rule, finding.severity) == ("race", "error")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

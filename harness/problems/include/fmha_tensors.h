@@ -136,6 +136,8 @@ public:
     const std::int64_t* begin() const { return data_; }
     const std::int64_t* end() const { return data_ + size_; }
     std::vector<std::int64_t> vec() const { return {begin(), end()}; }
+    IntArrayRef slice(std::size_t from, std::size_t count) const { return {data_ + from, count}; }
+    IntArrayRef slice(std::size_t from) const { return slice(from, size_ - from); }
     bool operator==(const IntArrayRef& other) const { return vec() == other.vec(); }
     bool operator!=(const IntArrayRef& other) const { return !(*this == other); }
 
@@ -316,10 +318,15 @@ inline Tensor zeros_like(const Tensor& like, TensorOptions options) { return zer
 inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
 inline Tensor ones_like(const Tensor& like) { return ones(like.sizes(), like.options()); }
 inline Tensor full_like(const Tensor& like, double value) { return full(like.sizes(), value, like.options()); }
+inline Device device_of(const Tensor& tensor) { return tensor.device(); }
 
 namespace cuda {
-inline cudaStream_t getCurrentCUDAStream(int = 0) { return nullptr; }
-inline cudaStream_t getDefaultCUDAStream(int = 0) { return nullptr; }
+struct CUDAStream {
+    cudaStream_t stream() const { return nullptr; }
+    operator cudaStream_t() const { return nullptr; }
+};
+inline CUDAStream getCurrentCUDAStream(int = 0) { return {}; }
+inline CUDAStream getDefaultCUDAStream(int = 0) { return {}; }
 struct CUDAGuard {
     template <class Given>
     explicit CUDAGuard(Given&&) {}
@@ -334,6 +341,7 @@ using std::nullopt;
 
 namespace c10::cuda {
 using at::cuda::CUDAGuard;
+using at::cuda::CUDAStream;
 using at::cuda::getCurrentCUDAStream;
 using at::cuda::getDefaultCUDAStream;
 using OptionalCUDAGuard = CUDAGuard;

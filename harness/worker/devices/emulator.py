@@ -149,6 +149,7 @@ class EmulatorDevice:
         if config.overlaps and self._device.launches == 0 and not self._timed:
             run_grid_before(self._device, self._uploaded)
         beside = sorted(self._device.launches + 1 - back for back in config.beside)
+        self._device.profile = "lenient" if config.lenient else "strict"
         try:
             with self._around(self._device, module, entry):
                 report = self._device.launch(

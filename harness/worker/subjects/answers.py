@@ -16,7 +16,7 @@ from fmha.harness.judge.case import Field
 from fmha.harness.text import lines
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import MOST_ARRAYS, MOST_BYTES, MOST_NAME
-from fmha.harness.worker.subjects.kernel import At, Build, Output, TensorMap
+from fmha.harness.worker.subjects.kernel import PROFILES, At, Build, Output, TensorMap
 
 MOST_WORDS: Final = 20_000  # characters of what went wrong
 MOST_ITEMS: Final = 4096  # of anything that is a list
@@ -37,6 +37,7 @@ class Description:
     flags: tuple[str, ...]
     overwrites: tuple[str, ...]
     archs: tuple[str, ...]
+    profile: str
     fields: tuple[Field, ...]
     faults: bool
     compiles: bool
@@ -60,6 +61,8 @@ def description(said: Any, root: Path) -> Description:
             raise CodecError(f"{word[:40]!r} is no printable word of at most {_WORD} characters")
     for name in (made.source, *made.sources):
         within(root, name)
+    if made.profile not in PROFILES:
+        raise CodecError(f"profile: {made.profile[:_WORD]!r} is not one of {', '.join(PROFILES)}")
     if not made.fields:
         raise CodecError("fields: there are none")
     return made

@@ -34,6 +34,7 @@ __all__ = [
 
 Array = NDArray[Any]
 to_bf16 = round_to_bf16
+PROFILES: Final = ("strict", "lenient")  # of docs/understand/order.md
 FIRST: Final = ("poison", "zeros", "input")  # what an output may hold before the first launch
 
 
@@ -145,6 +146,7 @@ class Kernel(ABC):
     flags: ClassVar[tuple[str, ...]] = ("-std=c++17", "-O3", "-lineinfo")  # nvcc's, beside -arch and -D
     overwrites: ClassVar[tuple[str, ...]] = ()  # inputs that it may change; a change to another one is a failure
     archs: ClassVar[tuple[str, ...]] = ()  # as nvcc names them, e.g. sm_90a; empty: any
+    profile: ClassVar[str] = "strict"  # or "lenient": what released compilers and kernels rely on is no hazard
     fields: ClassVar[tuple[Field, ...]]  # of a configuration, in the order in which its name has them
 
     def fault(self, case: Case) -> str | None:
