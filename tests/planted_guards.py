@@ -210,7 +210,7 @@ GUARDS = (
         f"{SUPERVISOR}/run.py",
         "        found = str(self._directory.path / modules.FOLDER)\n        settings",
         "        found = str(self._judge)\n        settings",
-        "tests/remote/test_modules.py",
+        "tests/remote/test_own_harness.py::test_it_reaches_its_run_alone",
     ),
     guard(
         "an answer has a deadline",
