@@ -10,6 +10,7 @@ run until one fails, which has to pass on the tree as it is.
 from __future__ import annotations
 
 import argparse
+import queue
 import subprocess
 import tempfile
 import time
@@ -257,16 +258,17 @@ GUARDS = (
 )
 
 
-def noticed(planted: Planted) -> tuple[str, float]:
-    """By which test, empty where by none, and after how many seconds."""
+def noticed(planted: Planted, trees: queue.SimpleQueue[Path]) -> tuple[str, float]:
+    """By which test, empty where by none, and after how many seconds; in one of the trees, each of which has one
+    mistake at a time."""
+    folder = trees.get()
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="guards-") as name:
-        folder = Path(name) / "tree"
-        lay_out(folder)
-        commit = "git init -q && git add -A && git -c user.name=x -c user.email=x@y commit -qm start"
-        subprocess.run(commit, shell=True, cwd=folder, check=True)
-        found = noticed_by(planted, folder)
-    return found, time.monotonic() - start
+    try:
+        return noticed_by(planted, folder), time.monotonic() - start
+    except SystemExit as error:
+        return f"error: {error}", time.monotonic() - start
+    finally:
+        trees.put(folder)
 
 
 def main() -> int:
@@ -277,13 +279,15 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [item for item in GUARDS if options.only in item.name]
     missed = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        running = [(item, pool.submit(noticed, item)) for item in chosen]
-        for item, one in running:
-            try:
-                test, seconds = one.result()
-            except SystemExit as error:
-                test, seconds = f"error: {error}", 0.0
+    trees: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="guards-") as name, ThreadPoolExecutor(options.jobs) as pool:
+        for number in range(min(options.jobs, len(chosen))):
+            tree = Path(name) / str(number) / "tree"
+            lay_out(tree)
+            commit = "git init -q && git add -A && git -c user.name=x -c user.email=x@y commit -qm start"
+            subprocess.run(commit, shell=True, cwd=tree, check=True)
+            trees.put(tree)
+        for item, (test, seconds) in zip(chosen, pool.map(lambda one: noticed(one, trees), chosen), strict=True):
             missed += not test or test.startswith("error")
             print(f"| {item.name} | {f'`{test}`' if test else '**nothing**'} | {seconds:.0f} s |", flush=True)
     return 1 if missed else 0
