@@ -45,8 +45,7 @@ GUARDS = (
         "harness/stages/apart.py",
         "    if judge != mine:",
         "    if False:",
-        f"{VERDICT}a_measured_error_times_zero_is_judged_by_the_base",
-        f"{VERDICT}nothing_of_a_commits_own_judge_is_run",
+        f"{VERDICT}a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again",
     ),
     guard(
         "links that lead out are refused before anything is read",
@@ -114,12 +113,11 @@ GUARDS = (
         ENCLOSED,
     ),
     guard(
-        "bubblewrap's sandbox has no network",
+        "bubblewrap's sandbox has a network of its own",
         "harness/isolate/bubblewrap.py",
         '"--unshare-all", "--die-with-parent"',
         '"--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent"',
-        f"{ENCLOSED}::test_nobody_is_reached_over_a_network",
-        "tests/isolate",
+        f"{ENCLOSED}::test_bubblewraps_namespaces_are_its_own",
     ),
     guard(
         "the kernel's settings are not written in a sandbox",
