@@ -291,14 +291,15 @@ def test_hosts_of_a_commit_are_nobodys(planted: Callable[..., tuple[int, str]], 
 
 
 def test_a_tree_that_leads_out_is_not_judged(project: Path, planted: Callable[..., tuple[int, str]]) -> None:
-    """The judge's commit is laid out from git's objects: a link out of it is refused before anything is read."""
+    """Neither by itself nor by another: a link out of it is refused before anything is read."""
     (project / "harness" / "judge" / "out").symlink_to("/root/.ssh")
     git(project, "add", "-A")
     git(project, "commit", "-q", "-m", "a link")
     sha = resolve_commit(project, "HEAD")
-    ran = forked.fmha("run-matrix", "--judge", str(sha), cwd=project, env=os.environ | {"HOME": os.environ["HOME"]})
-    assert ran.returncode == ExitCode.USAGE
-    assert "links that lead out of it" in ran.stderr
+    for judge in (str(sha), "main"):
+        ran = forked.fmha("run-matrix", "--judge", judge, cwd=project, env=os.environ | {"HOME": os.environ["HOME"]})
+        assert ran.returncode == ExitCode.USAGE, ran.stdout + ran.stderr
+        assert "links that lead out of it" in ran.stderr
 
 
 def test_the_judges_core_is_compiled_by_nothing_of_the_commits(
