@@ -72,9 +72,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     nights.mark(items)
-    order.assign_groups(items)
+    by_day = config.option.markexpr == "not nightly"
+    order.assign_groups(items, lanes=1 if by_day else 2)  # those of the night would be the last by far
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = order.spread(items)
 
