@@ -219,7 +219,15 @@ class Places:
         """What tests have compiled before is there again, and nothing that was made with a mistake."""
         shutil.rmtree(place / _KEPT, ignore_errors=True)
         if (ROOT / _KEPT).is_dir():
-            shutil.copytree(ROOT / _KEPT, place / _KEPT, copy_function=os.link)
+            shutil.copytree(ROOT / _KEPT, place / _KEPT, copy_function=_linked)
+
+
+def _linked(source: str, target: str) -> None:
+    """Entries of a cache are never written again."""
+    try:
+        os.link(source, target)
+    except OSError:  # of another file system
+        shutil.copy2(source, target)
 
 
 def noticed(mistake: Drawn, places: Places, within: float) -> tuple[str, str]:
