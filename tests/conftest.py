@@ -126,11 +126,12 @@ def kept_builds() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def builds_are_shared(build_cache: Path) -> None:
+def builds_are_shared(request: pytest.FixtureRequest, build_cache: Path) -> None:
     """Every command of every test builds there too: an entry is named by all that decides its content, so that nothing
     of ours is compiled twice, and nothing is left in the cache of whoever runs the tests."""
-    for name in CACHES:
-        bring(KEPT / name, build_cache.with_name(name))
+    if any(item.get_closest_marker("nvcc") for item in request.session.items):
+        for name in CACHES:
+            bring(KEPT / name, build_cache.with_name(name))
     os.environ["FMHA_CACHE"] = str(build_cache.parent)
 
 
