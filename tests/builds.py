@@ -1,7 +1,9 @@
 """Our kernels as the harness builds them: each by the first test that asks for it, for all workers of a run.
 
-A checkout keeps them from one run to the next, in its build folder: an entry is named by all that decides its content,
-and is whole or none (fmha.harness.worker.compilers.cache). Whoever has not changed a kernel compiles none again.
+A checkout keeps them from one run to the next, in its build folder, and after a run that passed whatever else the tests
+have built: an entry is named by all that decides its content, and is whole or none
+(fmha.harness.worker.compilers.cache). Whoever has not changed a kernel compiles none again. Tests that are about
+building have a cache of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from pathlib import Path
 
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.kernel_side.variants import VARIANTS
+from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.build import build_variants
 
+CACHES = ("builds", "mutants")  # the build caches that the tests of a run share, below its folder
+MOST_BYTES = 512 << 20  # that a checkout keeps
 _NAMED = {variant.name: variant for variant in VARIANTS}
 
 
@@ -39,7 +44,7 @@ class Builds(Mapping[str, BuildResult]):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 (result,) = build_variants(self._repository, [variant], self._folder, 300.0, 1, lambda line: None)
                 assert not result.error, result.error
-                keep(Path(result.ptx).parent, name, self._kept)
+                keep(Path(result.ptx).parent, self._kept)
             self._made[name] = result
         return self._made[name]
 
@@ -53,23 +58,30 @@ class Builds(Mapping[str, BuildResult]):
 def bring(kept: Path, folder: Path) -> None:
     """Puts what an earlier run has kept where this one builds: once, whichever worker comes first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "kept.lock").open("w") as lock:
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists() and kept.is_dir():
             shutil.copytree(kept, folder, ignore=shutil.ignore_patterns(".*"))
 
 
-def keep(entry: Path, variant: str, kept: Path) -> None:
-    """Keeps an entry of the build cache, the only one of its variant. A checkout that cannot be written keeps none."""
-    if (kept / entry.name).exists():
-        return
+def keep(entry: Path, kept: Path) -> None:
+    """Keeps an entry of a build cache, and when it was used. A checkout that cannot be written keeps none."""
     with contextlib.suppress(OSError):
         kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".", dir=kept) as place:
-            shutil.copytree(entry, Path(place) / entry.name)
-            for other in kept.glob(f"{variant}-*"):
-                shutil.rmtree(other, ignore_errors=True)
-            os.rename(Path(place) / entry.name, kept / entry.name)
+        if not (kept / entry.name).exists():
+            with tempfile.TemporaryDirectory(prefix=".", dir=kept) as place:
+                shutil.copytree(entry, Path(place) / entry.name)
+                os.rename(Path(place) / entry.name, kept / entry.name)
+        used = entry.stat()
+        os.utime(kept / entry.name, ns=(used.st_atime_ns, used.st_mtime_ns))
+
+
+def keep_all(folder: Path, kept: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Keeps every entry of a build cache, but in all not more than `most_bytes`: those that were used last."""
+    for manifest in folder.glob(f"*-*-*/{cache.MANIFEST}"):
+        keep(manifest.parent, kept)
+    with contextlib.suppress(OSError):
+        cache.trim(kept, most_bytes, 0.0)
 
 
 class Artifacts(Mapping[str, Path]):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests import folders, limits, nights, order, reports, slots
-from tests.builds import Builds, bring
+from tests.builds import CACHES, Builds, bring, keep_all
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -34,6 +34,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 _watch = limits.Watch()
+
+KEPT = Path(__file__).resolve().parent.parent / "build" / "test-kernels"  # `make clean` removes it
 
 os.environ["FMHA_HOSTS"] = ""  # whoever runs the tests has hosts of their own
 
@@ -70,15 +72,26 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     nights.mark(items)
-    order.assign_groups(items)
+    by_day = config.option.markexpr == "not nightly"
+    order.assign_groups(items, lanes=1 if by_day else 2)  # those of the night would be the last by far
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = order.spread(items)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     reports.shorten(session.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keeps what was built, once the workers have ended. Not where a test failed: it may be one of what reaches a cache
+    and must not."""
+    written: pytest.TempPathFactory | None = getattr(session.config, "_tmp_path_factory", None)
+    if exitstatus == pytest.ExitCode.OK and written is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        for name in CACHES:
+            keep_all(written.getbasetemp() / name, KEPT / name)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -107,16 +120,18 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kept_builds(repository: Path) -> Path:
-    """Where kernels of ours stay for the next run of this checkout; `make clean` removes it."""
-    return repository / "build" / "test-kernels"
+def kept_builds() -> Path:
+    """Where kernels of ours stay for the next run of this checkout."""
+    return KEPT / "builds"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def builds_are_shared(build_cache: Path, kept_builds: Path) -> None:
+def builds_are_shared(request: pytest.FixtureRequest, build_cache: Path) -> None:
     """Every command of every test builds there too: an entry is named by all that decides its content, so that nothing
     of ours is compiled twice, and nothing is left in the cache of whoever runs the tests."""
-    bring(kept_builds, build_cache)
+    if any(item.get_closest_marker("nvcc") for item in request.session.items):
+        for name in CACHES:
+            bring(KEPT / name, build_cache.with_name(name))
     os.environ["FMHA_CACHE"] = str(build_cache.parent)
 
 

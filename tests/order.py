@@ -11,7 +11,7 @@ _MANY = 40
 _REMOTE = Path(__file__).with_name("remote")
 
 
-def assign_groups(items: list[pytest.Item]) -> None:
+def assign_groups(items: list[pytest.Item], lanes: int = 1) -> None:
     """A file of many quick tests goes to one worker as a whole: its fixtures are made once. And xdist, which adds up
     after every test all groups that a worker has had, has 2,400 of them and not 11,500. Others that need torch are one
     group: to import it takes two seconds. Each test has one mark: xdist makes a group of its own of two names."""
@@ -25,7 +25,7 @@ def assign_groups(items: list[pytest.Item]) -> None:
         if all(item.get_closest_marker(name) is None for item in tests for name in ("slow", "xdist_group")):
             for item in tests:
                 item.add_marker(pytest.mark.xdist_group(path.stem))
-    for number, lane in enumerate(_lanes(remote)):
+    for number, lane in enumerate(_lanes(remote, lanes)):
         for item in lane:
             item.add_marker(pytest.mark.xdist_group(f"remote-{number}"))
     for item in items:
@@ -33,10 +33,10 @@ def assign_groups(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("torch"))
 
 
-def _lanes(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """The files of the remote hosts' tests in two groups that take about as long. A worker that has one of them makes
-    a host, which costs some seven seconds; and they mostly wait, so that the other workers keep the cores busy."""
-    lanes: list[list[pytest.Item]] = [[], []]
+def _lanes(files: list[list[pytest.Item]], count: int) -> list[list[pytest.Item]]:
+    """The files of the remote hosts' tests in groups that take about as long. A worker that has one of them makes a
+    host, which costs some seven seconds; and they mostly wait, so that the other workers keep the cores busy."""
+    lanes: list[list[pytest.Item]] = [[] for _ in range(count)]
     for tests in sorted(files, key=_remote_cost, reverse=True):
         min(lanes, key=_remote_cost).extend(tests)
     return lanes

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", ".fmha", ".*_cache", ".hypothesis")
 
@@ -192,6 +194,10 @@ PLANTED = (
 )
 
 
+class NotBegunError(RuntimeError):
+    """Nothing could be tested; with what pytest says."""
+
+
 def lay_out(folder: Path) -> None:
     import fmha.emulator._core as core
 
@@ -209,11 +215,13 @@ def first_red(
     seconds: float | None = None,
     without: Sequence[str] = (),
 ) -> str:
-    """The first of them that fails, of those that make test runs or of all, `without` some; empty where none does.
+    """The first of them that fails, of those that make test runs or of those of the night, `without` some; empty where
+    none does.
 
+    :raises NotBegunError: Where pytest ends before it has come to the tests.
     :raises subprocess.TimeoutExpired: After `seconds`.
     """
-    chosen = [*([] if night else ["-m", "not nightly"]), *(f"--deselect={test}" for test in without)]
+    chosen = ["-m", "nightly" if night else "not nightly", *(f"--deselect={test}" for test in without)]
     own = ["-p", "no:cacheprovider", f"--basetemp={folder.with_name('temp')}"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *chosen, *own, *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -221,8 +229,8 @@ def first_red(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
     )
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", ran.stdout, re.MULTILINE)
-    if ran.returncode not in (0, 1) or (ran.returncode == 1 and found is None):
-        raise SystemExit(f"pytest ends with {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+    if found is None and ran.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise NotBegunError(f"pytest ends with {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
     return found.group(1) if found else ""
 
 

@@ -289,8 +289,8 @@ MISTAKES = (
     Mistake(
         "a strided store of lanes covers what lies between",
         "order/conflicts/lane_races.cpp",
-        "if (ascending && before.size == now.size && before.at == now.at) return;",
-        "if (ascending) return;",
+        "if (now.ascends && before.size == now.size && before.at == now.at) return;",
+        "if (now.ascends) return;",
         ORDER,
     ),
     Mistake(

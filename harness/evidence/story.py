@@ -129,7 +129,7 @@ def grouped(regressions: Iterable[Regression], universe: Mapping[str, Axes]) -> 
 
 def sentence(groups: Sequence[Group], compared: int, unasked: int = 0) -> str:
     """All of it in one sentence; `unasked` configurations of the earlier run were not asked for."""
-    apart = f", all that was asked for; {unasked} more were not" if unasked else ""
+    apart = f", all that was asked for; {unasked} more were not asked for" if unasked else ""
     if not groups:
         return f"Nothing got worse in {compared} configurations{apart}"
     clauses = [group.text for group in groups if not any(_follows(group, other) for other in groups)]
@@ -364,7 +364,7 @@ def _gone(items: Sequence[Regression]) -> str:
     what, text = items[0].what, items[0].text
     if what == "run":
         return f"not run any more: {text.partition(': ')[2][:MOST_WORDS]}"
-    return "kept from running by the guard" if what == "guard" else "gone from the suites"
+    return "not run, since the guard, which runs first, failed" if what == "guard" else "gone from the suites"
 
 
 def _withheld(group: Group) -> bool:
@@ -373,7 +373,7 @@ def _withheld(group: Group) -> bool:
 
 def _judge(items: Sequence[Regression]) -> str:
     if items[0].what == "files":
-        return f"the judge has changed: {items[0].text}"
+        return f"the judge, which says what is right, has changed: {items[0].text} (read that, then --allow judge)"
     return f"the judge is laxer: {items[0].subject}, {items[0].text}"
 
 

@@ -57,7 +57,8 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _line(console, f"{figure.group}: {figure.text}", STYLES[Status.FAIL])
     for line in (*judge_lines(record), *elsewhere_lines(record)):
         _line(console, line, "yellow")
-    if record.selection.drawn is not None and (table or record.verdict.word == "FAIL"):
+    measured = any(item.metrics is not None for item in record.configurations)
+    if record.selection.drawn is not None and measured and (table or record.verdict.word == "FAIL"):
         _line(console, f"judged on seed {record.selection.drawn} as well, drawn for this run: {again(record)}")
     if table:
         for line in (*_pace(record), *coverage_totals(record), *_never_executed(record)):

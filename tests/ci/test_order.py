@@ -16,9 +16,9 @@ def test_every_test_is_handed_out_once_and_with_its_group(request: pytest.Fixtur
         assert [at[id(item)] for item in group] == list(range(at[id(group[0])], at[id(group[0])] + len(group)))
 
 
-def test_remote_tests_are_two_groups_and_begin(request: pytest.FixtureRequest):
+def test_remote_tests_are_few_groups_and_begin(request: pytest.FixtureRequest):
     remote = [order.is_remote(group) for group in order.groups(order.spread(request.session.items)).values()]
-    assert sum(remote) <= 2
+    assert sum(remote) <= (1 if request.config.option.markexpr == "not nightly" else 2)
     assert remote == sorted(remote, reverse=True)
 
 

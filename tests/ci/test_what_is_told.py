@@ -31,6 +31,7 @@ def test_is_never_set_up(in_vain): pass
 def test_is_not_taken_down(left): pass
 @pytest.mark.skip(reason="words of the skip")
 def test_is_skipped(): pass
+@pytest.mark.timeout(1)
 def test_hangs(): threading.Event().wait()
 """
 
@@ -38,7 +39,7 @@ def test_hangs(): threading.Event().wait()
 def test_faults_and_hangs_are_told(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-c", str(repository / "pyproject.toml"), "--rootdir", str(tmp_path)]
-    command += ["-p", "tests.conftest", "-o", "timeout=1", "-n", "1", "--max-worker-restart", "0", "-rs", "test_all.py"]
+    command += ["-p", "tests.conftest", "-n", "1", "--max-worker-restart", "0", "-rs", "test_all.py"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ran = subprocess.run(
         [*command, "--basetemp", str(tmp_path / "base")],

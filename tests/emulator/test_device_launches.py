@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.report import Report
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.probes import launches
 from tests.probes.textures import compare
 
@@ -23,9 +22,7 @@ SCHEDULES = ["realistic", "late", "random"]
 
 def compiled(folder: Path, source: Path, arch: str) -> emulator.Module:
     out = folder / f"{source.stem}-{arch}.ptx"
-    command = [str(find_nvcc().path), f"-arch={arch}", "-ptx", "-rdc=true", "-fmad=false", str(source), "-o", str(out)]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    return emulator.load_ptx(out)
+    return emulator.load_ptx(nvcc(out, source, f"-arch={arch}", "-ptx", "-rdc=true", "-fmad=false"))
 
 
 @pytest.fixture(scope="module", params=["sm_90a", "sm_100a"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from fmha.emulator import Device, FatbinError, load_ptx
 from fmha.emulator.fatbin import embedded_ptx, is_binary
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 
 pytestmark = pytest.mark.nvcc
 
@@ -23,8 +22,7 @@ BOTH = "arch=compute_100a,code=[sm_100a,compute_100a]"
 def compile_to(folder: Path, name: str, *options: str) -> Path:
     source = folder / "kernel.cu"
     source.write_text(SOURCE)
-    subprocess.run([find_nvcc().path, *options, str(source), "-o", str(folder / name)], check=True, capture_output=True)
-    return folder / name
+    return nvcc(folder / name, source, *options)
 
 
 def runs(path: Path, arch: int | None = None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.decode.control.frames import STACK_BYTES
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 
 HERE = Path(__file__).parent
 # One worker compiles what all tests of this file run.
@@ -22,9 +21,7 @@ pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("recursion")]
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> emulator.Module:
     out = tmp_path_factory.mktemp("ptx") / "recursion.ptx"
     options = [request.param] if request.param else []
-    command = [str(find_nvcc().path), "-arch=sm_100a", "-ptx", *options, str(HERE / "recursion.cu"), "-o", str(out)]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    return emulator.load_ptx(out)
+    return emulator.load_ptx(nvcc(out, HERE / "recursion.cu", "-arch=sm_100a", "-ptx", *options))
 
 
 def launch(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> emulator.Module:
-    nvcc = str(find_nvcc().path)
     out = tmp_path_factory.mktemp("ptx") / "calls.ptx"
-    subprocess.run([nvcc, "-arch=sm_100a", "-ptx", HERE / "calls.cu", "-o", out], check=True)
-    return emulator.load_ptx(out)
+    return emulator.load_ptx(nvcc(out, HERE / "calls.cu", "-arch=sm_100a", "-ptx"))
 
 
 def _choose(x: int) -> int:

@@ -60,7 +60,7 @@ def test_a_run_of_one_suite_is_held_to_that_alone() -> None:
     found = held(new)
     assert (found.regressions, found.compared, found.unasked) == ((), 36, 108)
     assert found.notes[0] == "only suite small was asked for: 108 configuration(s) of the earlier run are not compared"
-    assert told(new) == "Nothing got worse in 36 configurations, all that was asked for; 108 more were not"
+    assert told(new) == "Nothing got worse in 36 configurations, all that was asked for; 108 more were not asked for"
 
 
 def test_the_one_line_that_a_quiet_regress_says_has_what_was_not_asked_for() -> None:
@@ -145,7 +145,7 @@ def test_what_the_guard_kept_from_running_comes_behind_it() -> None:
     assert {(item.kind, item.what) for item in held(new).regressions} >= {(Kind.VANISHED, "guard")}
     first, second, *_ = told(new).split("; ")
     assert first == f"{new.configurations[0].id} crashes: its words"
-    assert second == "143 of 144 configurations are kept from running by the guard"
+    assert second == "143 of 144 configurations are not run, since the guard, which runs first, failed"
     assert told(new).endswith("nothing else was run")
 
 

@@ -31,15 +31,16 @@ SAID = {
     "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; nothing else got worse",
     "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; nothing else got worse",
     "vanished": "36 of 36 configurations at T = 128 are gone from the suites; nothing else got worse",
-    "judge": "The judge has changed: harness/judge/oracle/reference.py; nothing else got worse",
+    "judge": "The judge, which says what is right, has changed: harness/judge/oracle/reference.py "
+    "(read that, then --allow judge); nothing else got worse",
     "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); nothing else got worse",
     "bits": "Outputs have other bits at head_dim 512 in 36 of 36 configurations; nothing else got worse",
     "part": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; nothing else got worse; "
     "72 more configurations were not asked for",
-    "illegal": f"hd64_t1_sk128 crashes: {ILLEGAL}; 143 of 144 configurations are kept from running by the guard; "
-    "nothing else was run",
-    "adapter": f"hd64_t1_sk128 crashes: {RAISED}; 143 of 144 configurations are kept from running by the guard; "
-    "nothing else was run",
+    "illegal": f"hd64_t1_sk128 crashes: {ILLEGAL}; 143 of 144 configurations are not run, since the guard, "
+    "which runs first, failed; nothing else was run",
+    "adapter": f"hd64_t1_sk128 crashes: {RAISED}; 143 of 144 configurations are not run, since the guard, "
+    "which runs first, failed; nothing else was run",
     "two": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; "
     "barrier waits at T = 1 grew by 30% in 36 of 36 configurations; nothing else got worse",
 }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from fmha.harness import cli
 
+pytestmark = pytest.mark.xdist_group("cli-json")  # one worker asks for the help of each command
 Help = Callable[..., str]
 OWN_FORMATS = {"run-matrix", "attach", "results show", "emulate"}  # the record or the report itself
 SHARED_FORMATS = {
@@ -24,18 +28,20 @@ SHARED_FORMATS = {
 }
 
 
-@pytest.fixture
-def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Help:
-    """The help of a command."""
+@pytest.fixture(scope="module")
+def helped() -> Iterator[Help]:
+    """The help of a command, asked for once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fmha.harness.cli.signal.signal", lambda *_: None)
+        patch.setenv("COLUMNS", "120")
 
-    def ask(*words: str) -> str:
-        monkeypatch.setattr("fmha.harness.cli.signal.signal", lambda *_: None)
-        monkeypatch.setenv("COLUMNS", "120")
-        capsys.readouterr()
-        assert cli.run([*words, "--help"]) == 0
-        return capsys.readouterr().out
+        @cache
+        def ask(*words: str) -> str:
+            with redirect_stdout(io.StringIO()) as said:
+                assert cli.run([*words, "--help"]) == 0
+            return said.getvalue()
 
-    return ask
+        yield ask
 
 
 def commands(helped: Help, *group: str) -> Iterator[tuple[str, ...]]:

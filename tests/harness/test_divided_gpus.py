@@ -99,3 +99,16 @@ def test_a_gpu_whose_compute_mode_is_prohibited_is_not_used(host: Path):
     assert B not in [gpu.uuid for gpu in gpus.choose(rules(host))]
     with pytest.raises(HostError, match=rf"the compute mode of 1 \({B}\) is Prohibited"):
         gpus.choose(rules(host, "1"))
+
+
+def test_a_run_of_several_gpus_has_them_at_once_and_what_is_taken_is_left_out(host: Path):
+    """As many as its host's settings say; one foreign process keeps it off one GPU."""
+    wish = {"locks": secrets.token_hex(8), "nvidia_smi": str(host / "nvidia-smi"), "smi_seconds": 60.0, "use": []}
+    wish |= {"wait_seconds": 600.0, "foreign": "refuse", "count": 2}
+    rule = gpus.Rules.of(wish, host)
+    (host / "apps").write_text(f"{PARTS[0]}, 4242, python train.py\n")
+    with gpus.Wait(rule, gpus.choose(rule), RUN, lambda *_: None) as wait:
+        lease = wait.lease()
+    assert {gpu.uuid for gpu in lease.gpus} == {PARTS[1], B}
+    lease.close()
+    assert gpus.Rules.of({**wish, "priority": "high"}, host).priority == "high"

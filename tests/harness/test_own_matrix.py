@@ -26,7 +26,7 @@ def read(project: Path) -> Matrix:
 def test_the_example(project: Path) -> None:
     matrix = read(project)
     names = [item.id for item in matrix.suites["small"]]
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names))
     assert names[0] == matrix.guard.fallback.id == "gemm_m64_n32_k64"
     assert matrix.parse("gemm_m7_n5_k3_tiles2").id == "gemm_m7_n5_k3_tiles2"
     chosen = parse_filter(["m=64,k=16|64"], matrix.keys).select(matrix.suites["small"], "small")

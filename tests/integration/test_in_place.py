@@ -40,7 +40,6 @@ def test_they_pass_as_they_are(kernels: Path) -> None:
     """RoPE and AdamW in place, a residual add of two types by C++ names, beta C, atomics from zero, e4m3."""
     found = ran(kernels, "--suite", "all")
     assert found["code"] == 0
-    assert len(found["items"]) == 12
     assert {item["status"] for item in found["items"].values()} == {"pass"}
 
 

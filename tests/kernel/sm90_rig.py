@@ -21,6 +21,7 @@ from fmha.harness.bench.shapes.problem import Problem, map_shapes, pack
 from fmha.harness.kernel_side.choice import kinds_of
 from fmha.harness.kernel_side.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 
 ROOT = Path(__file__).parents[2]
 SHARED: Path | None = None  # set by a test run
@@ -30,17 +31,16 @@ POISON = np.uint32(0x7FEDBEEF)
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
 
 
-def compile_for(shape: BuildShape, target: Path, root: Path = ROOT) -> None:
-    """Compiles the kernel of a checkout to PTX, a shape of launch.h as the harness does."""
+def compile_for(shape: BuildShape, target: Path) -> None:
+    """Compiles the kernel to PTX, a shape of launch.h as the harness does."""
     kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
     defines = shape.defines
     if kernel:
         head_dim, rows, kind = kernel
         defines = (f"FMHA_HEAD_DIM={head_dim}", f"FMHA_ROWS={rows}", f"FMHA_KIND={SM90_KINDS.index(kind)}")
-    command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(target)]
-    command += [f"-I{root / 'kernel/include'}", f"-I{root / 'kernel'}", *(f"-D{define}" for define in defines)]
-    command.append(str(root / "kernel/sm90/fmha_fwd.cu"))
-    subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
+    flags = ["-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx"]
+    flags += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
+    nvcc(target, ROOT / "kernel/sm90/fmha_fwd.cu", *flags)
 
 
 def assembled(shape: BuildShape, folder: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from fmha.emulator import Device, Module, load_ptx
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import query_box
 from fmha.harness.kernel_side.params import BY_HEAD, SCATTERED, UNLIMITED, FmhaParams
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.kernel.sm90_rig import ROOT
 
 # One worker compiles the kernel, and reads it.
@@ -128,10 +127,9 @@ def module() -> Module:
         source, ptx = Path(folder) / "order.cu", Path(folder) / "order.ptx"
         source.write_text(KERNEL)
         defines = ("FMHA_HEAD_DIM=128", "FMHA_KIND=1", "FMHA_KV_HEADS=1", "FMHA_PAGED=1", "FMHA_BY_LENGTH=1")
-        command = [str(find_nvcc().path), "-std=c++17", "-O3", "-arch=sm_90a", "-ptx", "-o", str(ptx), str(source)]
-        command += [f"-I{ROOT / folder}" for folder in ("kernel/include", "kernel", "kernel/sm90")]
-        subprocess.run([*command, *(f"-D{define}" for define in defines)], check=True)
-        return load_ptx(ptx.read_text())
+        flags = ["-std=c++17", "-O3", "-arch=sm_90a", "-ptx", *(f"-D{define}" for define in defines)]
+        flags += [f"-I{ROOT / below}" for below in ("kernel/include", "kernel", "kernel/sm90")]
+        return load_ptx(nvcc(ptx, source, *flags).read_text())
 
 
 def walked(case: Case, seed: int = 0) -> Walked:

@@ -122,7 +122,6 @@ def test_splits_are_balanced_where_that_was_faster(repository: Path, monkeypatch
         ratios.append(chosen / min(times["balanced"], times["splits"]))
         if balance:
             gains.append(times["splits"] / chosen)
-    assert len(ratios) == 480
     assert len(gains) >= 25
     assert fmean(gains) >= 1.1
     assert fmean(ratios) <= 1.02

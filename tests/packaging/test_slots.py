@@ -11,16 +11,17 @@ import pytest
 
 from tests import slots
 
-TAKES = "from tests import slots; slots.take(); print(slots.own(), flush=True); input()"
+# Slots of this run alone: those that runs share come and go while a test looks.
+HERE = slots.Slots(f"fmha-tests-slot-of-{slots.own()}", 70000 + 128 * slots.own())
+TAKES = f"from tests import slots; print(slots.{HERE!r}.take(), flush=True); input()"
 
 
 def begin(folder: Path) -> tuple[subprocess.Popen[str], int]:
     """A run that writes to `folder`, and its slot."""
     folder.mkdir(exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "FMHA_TEST_SLOT"}
     process = subprocess.Popen(
         [sys.executable, "-c", TAKES],
-        env=environment | {"TMPDIR": str(folder)},
+        env=os.environ | {"TMPDIR": str(folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -38,23 +39,31 @@ def end(process: subprocess.Popen[str]) -> None:
 def test_each_run_has_its_own_until_it_ends(tmp_path: Path) -> None:
     (first, a), (second, b) = begin(tmp_path / "one"), begin(tmp_path / "one")
     third, c = begin(tmp_path / "other")  # whatever folder it writes to
-    assert len({a, b, c}) == 3
+    assert [a, b, c] == [0, 1, 2]
     first.kill()
     first.wait()
     fourth, d = begin(tmp_path / "other")
-    assert d <= a  # the first that is free: those of other runs of this machine come and go
+    assert d == a
     for process in (second, third, fourth):
         end(process)
+
+
+def test_a_run_has_one_and_its_workers_have_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots.take()
+    assert slots.accounts() == slots.SLOTS.accounts(int(os.environ[slots.VARIABLE]))
+    monkeypatch.setenv(slots.VARIABLE, "7")
+    slots.take()
+    assert slots.own() == 7
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another account, which needs root")
 @pytest.mark.parametrize("account", [0, 1])
 def test_what_a_killed_run_has_left_behind_keeps_its_slot(account: int) -> None:
     """A run after it with the same accounts found their processes, and lost its own to whoever ended them."""
-    last = slots.SLOTS - 1
-    assert not slots.is_busy(last)
-    left = subprocess.Popen(["sleep", "600"], user=slots.accounts(last)[account])
-    assert slots.is_busy(last)
+    last = HERE.count - 1
+    assert not HERE.is_busy(last)
+    left = subprocess.Popen(["sleep", "600"], user=HERE.accounts(last)[account])
+    assert HERE.is_busy(last)
     left.kill()
     left.wait()
-    assert not slots.is_busy(last)
+    assert not HERE.is_busy(last)

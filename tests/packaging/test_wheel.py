@@ -191,7 +191,7 @@ def test_what_init_writes_runs_in_a_repository_of_ones_own(installed, tmp_path):
     ran("git", "add", ".")
     ran("git", *name, "commit", "-q", "-m", "start")
     said = ran(installed.parent / "fmha", "run-matrix", "--filter", "threads=128", "--quiet")
-    assert said.splitlines()[-1] == "PASS 12 of 12"
+    assert re.fullmatch(r"PASS (\d+) of \1", said.splitlines()[-1])
 
 
 def test_cores_of_a_wheel_for_every_cpu(repository, tmp_path):

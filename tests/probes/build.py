@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests import compiled
 from tests.probes import carries, masks, memory, nans, programs, scalar, video
 from tests.probes.catalogue import SOURCES
 
@@ -43,8 +44,7 @@ def build_ptx(source: str, folder: Path) -> Path:
     if source in _MADE:
         cuda = folder / f"{source}.cu"
         cuda.write_text(_MADE[source]())
-    _nvcc("-arch=compute_90a", "-std=c++17", "-ptx", "-o", ptx, cuda)
-    return ptx
+    return compiled.nvcc(ptx, cuda, "-arch=compute_90a", "-std=c++17", "-ptx")
 
 
 def build_cubin(ptx: Path) -> Path:

@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.probes.store import CHECKED_IN
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -31,11 +31,7 @@ _FOR_EMULATOR = ("-cudart", "shared", "-lineinfo", "-gencode", "arch=compute_90,
 
 def build(program: Path, flags: tuple[str, ...], source: Path = SOURCE) -> Path:
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = [str(find_nvcc().path), "-std=c++17", *flags, "-o", str(program), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
-    return program
+    return nvcc(program, source, "-std=c++17", *flags)
 
 
 def read(text: str) -> dict[str, list[int]]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.compiled import ROOT, nvcc
+
 PTX_OF = "-gencode=arch=compute_{0},code=compute_{0}"
-NVCC = ("nvcc", "-std=c++17", "-lineinfo")
 
 
 def built(folder: Path, source: Path, *flags: str) -> Path:
-    """The program that nvcc makes of a source; libcudart is shared unless the flags say otherwise."""
-    made = folder / source.stem
+    """The program that nvcc makes of a source, with its lines where that is in the checkout; libcudart is shared unless
+    the flags say otherwise."""
     runtime = () if any(flag.startswith("-cudart") for flag in flags) else ("-cudart", "shared")
-    done = subprocess.run([*NVCC, *runtime, *flags, "-o", made, source], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return made
+    lines = ["-lineinfo"] if source.is_relative_to(ROOT) else []
+    return nvcc(folder / source.stem, source, "-std=c++17", *lines, *runtime, *flags)
 
 
 @dataclass(frozen=True, slots=True)

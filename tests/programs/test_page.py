@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.pages import assert_shown
-from tests.programs.program_rig import PTX_OF, built
 
 
 @pytest.mark.nvcc
@@ -20,10 +19,10 @@ def test_the_example_of_the_page(repository: Path, tmp_path: Path, monkeypatch: 
     assert source
     (tmp_path / "sum.cu").write_text(source[1])
     monkeypatch.chdir(tmp_path)
-    built(Path(), Path("sum.cu"), PTX_OF.format("100a"))
+    build = "nvcc -cudart shared -lineinfo -gencode arch=compute_100a,code=compute_100a -o sum sum.cu"
+    subprocess.run(build.split(), check=True)
     command = [sys.executable, "-m", "fmha", "emulate", "--", "./sum"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 1
     said = done.stdout.replace(f"{tmp_path}/", "").rstrip()
-    build = "nvcc -cudart shared -lineinfo -gencode arch=compute_100a,code=compute_100a -o sum sum.cu"
     assert_shown(page, "example", f"```console\n$ {build}\n$ fmha emulate -- ./sum\n{said}\n```")

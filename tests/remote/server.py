@@ -30,7 +30,7 @@ from tests.remote.devices import MARK
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-UID, OTHER_UID = slots.accounts(slots.own())
+UID, OTHER_UID = slots.accounts()
 ACCOUNT, OTHER = "fmha-test", "fmha-other"  # the second is a colleague's
 # KexAlgorithms: what OpenSSH would choose is safe from quantum computers and takes ssh a tenth of a second. Tests
 # connect in their hundreds.

@@ -162,6 +162,40 @@ def test_every_kind_of_file_is_written_and_proved(made: tuple[Repository, str, P
     repository.prove(sha, tree)
 
 
+def test_what_git_is_configured_to_do_by_the_host_or_the_repository_changes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, home = tmp_path / "source", tmp_path / "home"
+    source.mkdir()
+    git(source, "init", "-q", "-b", "main")
+    (source / ".gitattributes").write_text(ATTRIBUTES)
+    (source / "notes.txt").write_text("$Id$\nfmha\n")
+    (source / "code.py").write_text("import fmha\n")
+    (source / "link").symlink_to("notes.txt")
+    (source / "tool").write_text("#!/bin/sh\n")
+    (source / "tool").chmod(0o755)
+    git(source, "add", "-A")
+    git(source, "commit", "-q", "-m", "attributes")
+    home.mkdir()
+    (home / ".gitconfig").write_text(hostile(tmp_path / "hostile"))
+    repository, tree = Repository(tmp_path / "host"), tmp_path / "tree"
+    with monkeypatch.context() as there:
+        there.setenv("HOME", str(home))
+        repository.ensure()
+    sha = received(repository, source)
+    with (repository.path / "config").open("a") as configuration:
+        configuration.write(hostile(tmp_path / "hostile"))
+    monkeypatch.setenv("HOME", str(home))
+    repository.check_out(sha, tree)
+    monkeypatch.undo()
+    expected = blobs(source, sha)
+    assert on_disk(tree, expected) == expected
+    (tree / "added").write_text("what the host's excludes would hide")
+    monkeypatch.setenv("HOME", str(home))
+    with pytest.raises(HostError, match="added"):
+        repository.prove(sha, tree)
+
+
 def test_what_git_does_not_unpack_to_the_end_is_no_tree(
     made: tuple[Repository, str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

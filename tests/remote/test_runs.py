@@ -24,13 +24,13 @@ def head(root: Path) -> str:
 
 @pytest.mark.slow
 def test_the_whole_seed_suite_gives_the_numbers_of_the_emulator_here(client: Client, tmp_path: Path):
-    """The 72 configurations: what a kernel covers is bit for bit the same, and the same is missing."""
+    """What a kernel covers is bit for bit the same, and the same is missing."""
     here = client.run("run-matrix", "--suite", "seed", "--results", str(tmp_path / "here"))
     there = client.run("run-matrix", "--suite", "seed", "--host", "real", "--results", str(tmp_path / "there"))
     assert here.returncode == there.returncode, there.stderr
     (first,), (second,) = ([*(tmp_path / name).glob("*.json")] for name in ("here", "there"))
     first, second = (json.loads(path.read_text()) for path in (first, second))
-    assert len(first["configurations"]) == 72
+    assert first["configurations"]
     for mine, other in zip(first["configurations"], second["configurations"], strict=True):
         for key in ("id", "status", "reasons", "metrics", "findings", "failed_checks"):
             assert mine[key] == other[key], mine["id"]

@@ -522,6 +522,18 @@ IN_FEW_PLACES = {
         "gate",
         "cosine",
     ),
+    "the reciprocal of a part of 2^127": (
+        "sm90-part-most-scale",
+        "hd128_t1_sk200_data-loud_out-bf16_splits2",
+        "gate",
+        "relative_l2",
+    ),
+    "on sm_90a lengths are read before the grid before is done": (
+        "sm90-lengths-before-the-primary",
+        "hd64_t5_sk65_window1_offsets-zero_lens-ragged_top1_of3_indices-holes_toplens-ragged_data-steps_out-fp32_splits2_rows64",
+        "hazard",
+        "launch-race",
+    ),
     "on sm_90a the lists of batch entry 0 for all": (
         "sm90-list-batch-rows",
         "hd64_t1_sk293_b3_h4_window1_top200_of67_toplens-ragged_data-carried_splits40",

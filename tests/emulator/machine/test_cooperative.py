@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.device import SCHEDULES, Schedule
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.emulator.clusterlab import run
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("cooperative")]
@@ -23,8 +22,7 @@ BLOCKS, THREADS = 12, 64
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> emulator.Module:
     out = tmp_path_factory.mktemp("ptx") / "cooperative.ptx"
-    subprocess.run([find_nvcc().path, "-arch=sm_100a", "-std=c++17", "-ptx", SOURCE, "-o", out], check=True)
-    return emulator.load_ptx(out)
+    return emulator.load_ptx(nvcc(out, SOURCE, "-arch=sm_100a", "-std=c++17", "-ptx"))
 
 
 def rotate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("groups")]
 
@@ -24,9 +23,7 @@ Words = NDArray[np.int32]
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> emulator.Module:
     out = tmp_path_factory.mktemp("groups") / "groups.ptx"
-    nvcc = str(find_nvcc().path)
-    subprocess.run([nvcc, "-arch=sm_100a", "-std=c++17", "-ptx", SOURCE, "-o", out], check=True)
-    return emulator.load_ptx(out)
+    return emulator.load_ptx(nvcc(out, SOURCE, "-arch=sm_100a", "-std=c++17", "-ptx"))
 
 
 def values() -> Words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.device import SCHEDULES, Schedule
 from fmha.emulator.report import Report
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.emulator import matrix_fragments as fr
 
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -21,11 +20,8 @@ pytestmark = pytest.mark.nvcc
 
 
 def _compile(name: str, arch: str, folder: Path, *flags: str) -> emulator.Module:
-    nvcc = str(find_nvcc().path)
-    out = folder / f"{name}.ptx"
-    command = [nvcc, "-ptx", f"-arch={arch}", f"-I{folder}", *flags, str(KERNELS / f"{name}.cu"), "-o", str(out)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    return emulator.load_ptx(out)
+    source = KERNELS / f"{name}.cu"
+    return emulator.load_ptx(nvcc(folder / f"{name}.ptx", source, "-ptx", f"-arch={arch}", f"-I{folder}", *flags))
 
 
 def _matrix(rows: int, columns: int) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:

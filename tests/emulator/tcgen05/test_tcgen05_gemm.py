@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.compiled import nvcc
 from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
 
 SOURCE = Path(__file__).parents[1] / "kernels" / "tcgen05_gemm.cu"
@@ -34,8 +33,7 @@ def compiled(tmp_path_factory):
     def compile_(**macros: object) -> emulator.Module:
         out = tmp_path_factory.mktemp("gemm") / "gemm.ptx"
         defines = [f"-D{name}={value}" for name, value in macros.items()]
-        subprocess.run([find_nvcc().path, "-arch=sm_100a", "-ptx", *defines, str(SOURCE), "-o", str(out)], check=True)
-        return emulator.load_ptx(out)
+        return emulator.load_ptx(nvcc(out, SOURCE, "-arch=sm_100a", "-ptx", *defines))
 
     return compile_
 
