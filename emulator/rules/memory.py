@@ -289,6 +289,10 @@ MEMORY: Mapping[str, Rule] = {
         "enough before its source is overwritten.",
         instead=(
             when(
+                r"its own thread has waited for it",
+                "A barrier (bar.sync, __syncthreads) behind the wait, before other warps make the access.",
+            ),
+            when(
                 r"covers the reads of the store's source",
                 "cp.async.bulk.wait_group without .read before what the store has written is accessed.",
             ),

@@ -61,11 +61,15 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
         return {"tmem-missing-fence-before",
                 say("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
                     what, mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::tensor)
-        return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
-                say("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
-                    them.c_str(), c.earlier_was_write ? "write" : "read"),
-                say.wanted() ? commit_of_another(*target.cluster, agent, e) : Note()};
+    if (agent.kind == AgentKind::tensor) {
+        Note commit = say.wanted() ? commit_of_another(*target.cluster, agent, e) : Note();
+        return {
+            c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
+            say("%s %s %s while %s may still %s it: %s", what, mine, place.c_str(), them.c_str(),
+                c.earlier_was_write ? "write" : "read",
+                commit.text.empty() ? "no commit and wait in between" : "no commit of the thread that has issued it"),
+            std::move(commit)};
+    }
     return {"tmem-race", say("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
                              them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
