@@ -76,8 +76,11 @@ public:
         if (other.clocks_.size() > clocks_.size()) grow(other.clocks_.size());
         const u32* o = other.clocks_.data();
         u32* c = clocks_.data();
-        for (std::size_t i = 0, n = other.clocks_.size(); i < n; i += kGroup)
-            for (std::size_t k = i; k < i + kGroup; ++k) c[k] = std::max(c[k], o[k]);
+        for (std::size_t i = 0, n = other.clocks_.size(); i < n; i += kGroup) {
+            u32 later[kGroup];  // before any is stored: for all GCC knows, the two are one memory
+            for (std::size_t k = 0; k < kGroup; ++k) later[k] = std::max(c[i + k], o[i + k]);
+            for (std::size_t k = 0; k < kGroup; ++k) c[i + k] = later[k];
+        }
     }
     // Whether joining `other` would change nothing.
     bool covers(const VectorClock& other) const {

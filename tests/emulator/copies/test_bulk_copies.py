@@ -240,11 +240,11 @@ def test_the_wait_that_does_not_cover_a_store_is_named() -> None:
 
 @pytest.mark.parametrize(("wait", "then"), [("", "ld.global.u32 %r1, [%out];"), (".read", "st.shared.u32 [tile], 1;")])
 def test_a_bulk_store_that_its_own_thread_has_waited_for_lacks_a_barrier(wait: str, then: str) -> None:
-    body = f"""mov.b32 %r40, tile; @%first st.shared.b32 [tile], 7; @%first fence.proxy.async;
-    @%first cp.async.bulk.global.shared::cta.bulk_group [%out], [%r40], 16; @%first cp.async.bulk.commit_group;
+    body = f"""mov.b32 %r9, tile; @%first st.shared.v4.b32 [tile], {{7, 7, 7, 7}}; fence.proxy.async; bar.sync 0;
+    @%first cp.async.bulk.global.shared::cta.bulk_group [%out], [%r9], 16; @%first cp.async.bulk.commit_group;
     @%first cp.async.bulk.wait_group{wait} 0; setp.eq.u32 %p1, %thread, 32; @%p1 {then}
     @%first cp.async.bulk.wait_group 0;"""
-    (found,) = run_micro(body, profile="lenient")[0].findings
+    (found,) = run_micro(body, profile="lenient", schedule="early")[0].findings
     assert found.rule == "bulk-store-in-flight"
     assert found.message.endswith(" it: no barrier after the wait for it in between")
     assert found.remedy.startswith("A barrier")
