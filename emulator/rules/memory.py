@@ -39,8 +39,9 @@ MEMORY: Mapping[str, Rule] = {
             when(
                 r"another cluster or CTA",
                 "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
-                "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
-                "grid.sync() of a cooperative launch, or a second kernel, orders all.",
+                "then sets a flag, the reader sees the flag and acquires. Where one thread releases for its whole CTA, "
+                "a __syncthreads() of all that have written stands before its release. __syncthreads() alone reaches "
+                "one CTA; grid.sync() of a cooperative launch, or a second kernel, orders all.",
             ),
         ),
     ),

@@ -114,7 +114,7 @@ bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, 
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
-                const char* what) {
+                const char* what, bool synchronous) {
     if (!machine_of(w).checks) return;
     if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return;  // require_allocated has told
     const AgentKind mine = info(*target.cluster, who.agent).kind;
@@ -123,7 +123,7 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
         target.tmem.shadow.pasts(), who, true,
         [&](const Access& e, bool was_write) {
             // A warp's own store after its own load is ordered by the registers between them.
-            return tmem_ordered(w, e, who) || (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
+            return tmem_ordered(w, e, who) || (synchronous && w.clocks.acquired.get(e.agent) >= e.clock) || (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
         },
         [&](const Conflict& conflict) {
             report_tmem(w, target, conflict, who, what, [&] {
