@@ -295,7 +295,7 @@ MEMORY: Mapping[str, Rule] = {
             ),
             when(
                 r"covers the reads of the store's source",
-                "cp.async.bulk.wait_group without .read before what the store has written is accessed.",
+                "cp.async.bulk.wait_group, without .read, before anybody accesses what the store writes.",
             ),
             WAITS_FOR_TOO_FEW,
         ),

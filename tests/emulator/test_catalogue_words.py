@@ -52,8 +52,8 @@ SAID = {
     ),
     "copies/store_half_awaited": (
         "bulk-store-in-flight",
-        r"there is a wait_group\.read, which covers the reads of the store's source and not its writes at PTX line \d+",
-        "wait_group without .read",
+        r"there is a wait_group\.read, which covers the reads of the store's source and not its writes: the wait at PTX line \d+",
+        "wait_group, without .read,",
     ),
     "copies/expect_late": (
         "mbarrier-early-completion",

@@ -208,8 +208,9 @@ Note bulk_wait_there(const Warp& storer, const AgentInfo& agent, const Access& e
     if (waited.pc >= 0 && storer.clocks.generic.get(was_write ? bulk.writes : bulk.reads) >= e.clock)
         return {waited.pc, "its own thread has waited for it, and no barrier that orders the two is behind the wait"};
     if (was_write && bulk.waited_reads.pc >= 0 && storer.clocks.generic.get(bulk.reads) >= e.clock)
-        return {bulk.waited_reads.pc,
-                "there is a wait_group.read, which covers the reads of the store's source and not its writes"};
+        return {
+            bulk.waited_reads.pc,
+            "there is a wait_group.read, which covers the reads of the store's source and not its writes: the wait"};
     return leaves_pending(waited, e, "the store");
 }
 
