@@ -79,7 +79,7 @@ def test_what_is_not_pipelined_is_reported_under_strict(first: str, second: str,
     [
         ("tcgen05.fence::before_thread_sync;", "bar.sync 0;", set()),
         ("", "bar.sync 0;", {"tmem-missing-fence-before"}),
-        ("tcgen05.fence::before_thread_sync;", "", {"tmem-race"}),
+        ("tcgen05.fence::before_thread_sync;", "", {"tmem-race", "tmem-deallocated"}),
     ],
 )
 def test_columns_are_given_back_behind_what_others_did_there(before: str, between: str, found: set[str]) -> None:
