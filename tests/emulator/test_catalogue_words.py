@@ -52,7 +52,7 @@ SAID = {
     ),
     "copies/store_half_awaited": (
         "bulk-store-in-flight",
-        r"there is a wait_group\.read, which covers the reads of the store's source and not its writes: the wait at PTX line \d+",
+        r"there is a wait_group\.read, which covers the reads of .* and not its writes: the wait at PTX line \d+",
         "wait_group, without .read,",
     ),
     "copies/expect_late": (

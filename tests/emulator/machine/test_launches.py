@@ -459,6 +459,15 @@ def test_what_is_counted_behind_the_trigger_may_come_later() -> None:
     assert 6 * 64 in early
 
 
+def test_a_store_of_what_was_there_before_the_count_is_a_race() -> None:
+    """Leniently, to store what is there is none; but what the launch before has written may be undone."""
+    for seed in range(8):
+        device = Device(schedule="random", seed=seed, profile="lenient")
+        out = device.alloc(1024, "out", zeroed=True)
+        assert not launch(device, out.address, _TRIGGER + "red.global.add.u32 [%out], 1;", grid=6)
+        assert launch(device, out.address, "@%p0 st.global.b32 [%out], 0;", programmatic=True) == {"launch-race"}
+
+
 def test_what_a_bulk_copy_adds_behind_the_trigger_may_come_later() -> None:
     adds = f"""{_TRIGGER} .shared .align 16 .b32 four[4]; mov.b32 %r2, four; st.shared.b32 [four], 1;
     st.shared.b32 [four+4], 1; st.shared.b32 [four+8], 1; st.shared.b32 [four+12], 1; fence.proxy.async;
