@@ -123,7 +123,8 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
         target.tmem.shadow.pasts(), who, true,
         [&](const Access& e, bool was_write) {
             // A warp's own store after its own load is ordered by the registers between them.
-            return tmem_ordered(w, e, who) || (synchronous && w.clocks.acquired.get(e.agent) >= e.clock) || (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
+            return tmem_ordered(w, e, who) || (synchronous && w.clocks.acquired.get(e.agent) >= e.clock) ||
+                   (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
         },
         [&](const Conflict& conflict) {
             report_tmem(w, target, conflict, who, what, [&] {
