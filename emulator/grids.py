@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from fmha.emulator import _core
 from fmha.emulator.decode import Decoded, launchable
 from fmha.emulator.ptx import Function, Module, PtxError
-from fmha.emulator.report import Finding, findings_of
+from fmha.emulator.report import Finding, Waiver, findings_of
 
 Printed = tuple[tuple[bool, bytes], ...]
 # What cudaDeviceGetAttribute tells a kernel, by cudaDeviceAttr: what an H200 and a B200 have in common.
@@ -113,11 +113,13 @@ class Below:
         module: Module,
         decode: Callable[[str], Decoded],
         ran: Callable[[str], None],
+        waivers: Sequence[Waiver],
     ) -> None:
         self._machine = machine
         self._names = {address: function.name for address, function in launchable(module).items()}
         self._decode = decode
         self._ran = ran
+        self._waivers = waivers
 
     def run(self, findings: tuple[Finding, ...], printed: Printed) -> tuple[tuple[Finding, ...], Printed]:
         """Runs them to their end, or to the first fault. Takes what the host's grid has found and printed, and adds to
@@ -131,7 +133,7 @@ class Below:
             raw = self._machine.run_next(decoded.program)
             self._ran(name)
             text += self._machine.printed
-            for finding in findings_of(decoded.sources, raw):
+            for finding in findings_of(decoded.sources, raw, waivers=self._waivers):
                 key = (name, finding.rule, finding.place, finding.other)
                 if key in at:
                     found[at[key]] = replace(found[at[key]], count=found[at[key]].count + finding.count)

@@ -212,9 +212,11 @@ def findings_of(
     others: Mapping[int, Sequence[Instruction]] | None = None,
     cooperative: bool = True,
     shared: Sequence[tuple[str, int, int]] = (),
+    waivers: Sequence[Waiver] = (),
 ) -> tuple[Finding, ...]:
     """`others` are the sources of earlier launches by number, which a finding's other place may be of; `shared` are the
-    kernel's variables in shared memory, by their places: a message names them."""
+    kernel's variables in shared memory, by their places: a message names them. What `waivers` accept is marked, and is
+    not told as the cause of anything else."""
 
     def other(f: _core.Finding) -> Place | None:
         return place_of((others or {}).get(f.other_launch, ()) if f.other_launch else sources, f.other_pc)
@@ -238,17 +240,18 @@ def findings_of(
             details=tuple((place_of(sources, pc), with_variables(text, shared)) for pc, text in f.details),
         )
 
-    return causes_first([_of_header(each) if each.of_header else each for each in map(found, told)])
+    each = [_of_header(finding) if finding.of_header else finding for finding in map(found, told)]
+    return causes_first(apply_waivers(each, waivers))
 
 
 def causes_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Those of one launch: waits for a wrong phase before the races that they may have let happen. Those races, and
     copies that an mbarrier did not wait for and that are in flight at the exit, refer to what has led to them."""
-    waits = [f for f in findings if f.rule == "mbarrier-phase-aliasing"]
-    early = [f for f in findings if f.rule == "mbarrier-early-completion"]
+    waits = [f for f in findings if f.rule == "mbarrier-phase-aliasing" and not f.waived]
+    early = [f for f in findings if f.rule == "mbarrier-early-completion" and not f.waived]
     first = next((n for n, f in enumerate(findings) if _may_follow_a_wait(f)), len(findings))
     rest = findings[first:]
-    ordered = [*findings[:first], *sorted(rest, key=lambda f: f.rule != "mbarrier-phase-aliasing")]
+    ordered = [*findings[:first], *sorted(rest, key=lambda f: f not in waits)]
     return tuple(_referring(finding, waits, early) for finding in ordered)
 
 

@@ -21,7 +21,8 @@ from fmha.emulator.decode.builder import Builder, Emitted, units_of
 _PINNED = frozenset({"wgmma"})
 
 
-def _reads(e: Emitted) -> list[int]:
+def read_by(e: Emitted) -> list[int]:
+    """The units that it reads, its guard's among them."""
     read = [unit for unit in e.src if unit >= 0]
     if e.kept:
         read += [unit for unit, _ in e.kept]
@@ -67,7 +68,7 @@ def _liveness(emitted: list[Emitted], blocks: list[tuple[int, int]], successors:
         use: set[int] = set()
         define: set[int] = set()
         for e in emitted[first:stop]:
-            use.update(unit for unit in _reads(e) if unit not in define)
+            use.update(unit for unit in read_by(e) if unit not in define)
             if e.guard < 0:
                 define.update(unit for unit in e.dst if unit >= 0)
         exposed.append(use)
@@ -137,7 +138,7 @@ def _intervals(emitted: list[Emitted], start: Mapping[int, int]) -> dict[int, tu
     for pc, e in enumerate(emitted):
         pinned = e.op in _PINNED
         earliest, latest = (0, len(emitted)) if pinned else (pc, pc)
-        for unit in (*_reads(e), *e.dst):
+        for unit in (*read_by(e), *e.dst):
             if unit >= 0:
                 if first.get(unit, latest) >= earliest:
                     first[unit] = earliest

@@ -38,7 +38,9 @@ def bar(b: Builder, m: Modifiers) -> None:
     if len(operands) == 2:
         mods |= MODS["bar_has_count"]
     src = [*(b.src(x, "u32") for x in operands), *predicate]
-    b.emit("bar_red" if result else "bar", "u32", dst=dst, src=src, mods=mods, aligned=aligned)
+    # For every lane the same, then: the core does not compare them.
+    constant = int(all(isinstance(operand, Immediate) for operand in operands))
+    b.emit("bar_red" if result else "bar", "u32", dst=dst, src=src, mods=mods, aligned=aligned, immediate=constant)
 
 
 def fence(b: Builder, m: Modifiers) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fmha.emulator import _core
 from fmha.emulator._core import MODS
 from fmha.emulator.decode import barriers, policies, table, tcgen05, textures, warp, wgmma
-from fmha.emulator.decode.allocation import RegisterPlace, allocate
+from fmha.emulator.decode.allocation import RegisterPlace, allocate, read_by
 from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from fmha.emulator.decode.control import clusters, control, device_runtime, recursion, stack, system_calls
@@ -191,6 +191,17 @@ def _mark_validated_loads(emitted: list[Emitted]) -> None:
             e.mods |= MODS["validated"]
 
 
+def _mark_unread_atomics(emitted: list[Emitted]) -> None:
+    """atom whose result nothing reads: nvcc writes it where ptxas makes red of it."""
+    atomics = [e for e in emitted if e.op == "atom" and e.dst]
+    if not atomics:
+        return
+    read = {unit for e in emitted for unit in read_by(e)}
+    for e in atomics:
+        if read.isdisjoint(e.dst):
+            e.mods |= MODS["unread"]
+
+
 class _Values:
     """Registers that are computed alike have one value: each defined by one instruction, from such registers."""
 
@@ -261,6 +272,7 @@ def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], 
         builder.emit("ret")
         sources.append(end)
     _mark_validated_loads(builder.emitted)
+    _mark_unread_atomics(builder.emitted)
     extents = _extents(module, function, symbols)
     arrays = mark_arrays(builder, extents)
     meet = reconvergence(function)

@@ -30,7 +30,7 @@ from fmha.emulator.device.watched import Watched
 from fmha.emulator.grids import Below, tell_kernels
 from fmha.emulator.names import brief, readable
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.report import Finding, Report, Waiver, apply_waivers, findings_of
+from fmha.emulator.report import Finding, Report, Waiver, findings_of
 
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.
@@ -254,7 +254,7 @@ class Device(Memory):
             stream=stream,
         )
         self._watched.mark(module, entry)
-        findings = findings_of(decoded.sources, raw, self._sources, cooperative, decoded.shared)
+        findings = findings_of(decoded.sources, raw, self._sources, cooperative, decoded.shared, self._waivers)
         printed = tuple(self._machine.printed)
         if below is not None:
             findings, printed = below.run(findings, printed)
@@ -262,7 +262,7 @@ class Device(Memory):
         timing = None
         if self._timed is not None and shape is not None:
             timing = self._timed.timing(decoded, shape, self._sizes)
-        report = Report(apply_waivers(findings, self._waivers), stats, timing, printed)
+        report = Report(findings, stats, timing, printed)
         self.latest = replace(asked, report=report)
         return report
 
@@ -301,7 +301,7 @@ class Device(Memory):
             raise UnmodelledError(f"{entry} launches kernels: how long that takes is not modelled")
         if self._observers:
             raise UnmodelledError(f"{entry} launches kernels: an observer is shown one kernel a launch")
-        return Below(self._machine, module.parsed, decode, ran)
+        return Below(self._machine, module.parsed, decode, ran, self._waivers)
 
     @contextmanager
     def observed(self, observer: _core.Observer) -> Iterator[None]:

@@ -39,8 +39,9 @@ MEMORY: Mapping[str, Rule] = {
             when(
                 r"another cluster or CTA",
                 "Between CTAs: the writer releases (__threadfence(), or st.release and atom.release of .gpu scope) and "
-                "then sets a flag, the reader sees the flag and acquires. __syncthreads() reaches one CTA alone; "
-                "grid.sync() of a cooperative launch, or a second kernel, orders all.",
+                "then sets a flag, the reader sees the flag and acquires. Where one thread releases for its whole CTA, "
+                "a __syncthreads() of all that have written stands before its release. __syncthreads() alone reaches "
+                "one CTA; grid.sync() of a cooperative launch, or a second kernel, orders all.",
             ),
         ),
     ),
@@ -289,8 +290,12 @@ MEMORY: Mapping[str, Rule] = {
         "enough before its source is overwritten.",
         instead=(
             when(
+                r"its own thread has waited for it",
+                "A barrier (bar.sync, __syncthreads) behind the wait, before other warps make the access.",
+            ),
+            when(
                 r"covers the reads of the store's source",
-                "cp.async.bulk.wait_group without .read before what the store has written is accessed.",
+                "cp.async.bulk.wait_group, without .read, before anybody accesses what the store writes.",
             ),
             WAITS_FOR_TOO_FEW,
         ),

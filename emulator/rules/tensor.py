@@ -86,7 +86,7 @@ TENSOR: Mapping[str, Rule] = {
     "tmem-alloc-size": fault(
         "9.7.16.7.1, tcgen05.alloc",
         "The number of columns is no power of two of 32..512.",
-        "Round up, here and in the tcgen05.dealloc that gives them back.",
+        "Round up to a power of two, here and in the tcgen05.dealloc that gives them back.",
     ),
     "tmem-alloc-blocked": fault(
         "9.7.16.7.1, tcgen05.alloc",

@@ -107,6 +107,7 @@ enum Mods : u32 {
     kValidated = 1u << 14,    // ld: of what a compare-and-swap will compare
     kNonCoherent = 1u << 15,  // ld: .nc
     kSequential = 1u << 14,   // fence: .sc
+    kUnread = 1u << 15,       // atom: no instruction of the kernel reads its result
     kAtomShift = 16,
     // Textures and surfaces; the component is tld4's
     kImageDimShift = 0,

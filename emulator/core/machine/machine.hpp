@@ -107,7 +107,6 @@ struct Machine {
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     bool failed = false;           // a fault or a deadlock has ended the launch
-    bool counted = false;          // some have read and written global memory in one, since this was cleared
     Overlap overlap;               // with the launch before this one
     std::vector<Range> ranges;     // scratch of one instruction
     RowBlocks rows;                // the same

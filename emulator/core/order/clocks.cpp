@@ -44,6 +44,7 @@ void VectorClock::join_parts(const VectorClock& other) {
 
 void VectorClock::grow(std::size_t size) {
     constexpr std::size_t kRoom = 32;
+    size = (size + kGroup - 1) / kGroup * kGroup;
     if (size > clocks_.capacity()) clocks_.reserve(size + kRoom);
     clocks_.resize(size, 0);
 }

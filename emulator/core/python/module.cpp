@@ -468,6 +468,7 @@ NB_MODULE(_core, module) {
                                                      {"carry_out", kCarryOut},
                                                      {"acquire", kAcquire},
                                                      {"validated", kValidated},
+                                                     {"unread", kUnread},
                                                      {"non_coherent", kNonCoherent},
                                                      {"sequential", kSequential},
                                                      {"release", kRelease},

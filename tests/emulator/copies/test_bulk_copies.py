@@ -218,14 +218,36 @@ def test_what_bulk_groups_order() -> None:
 
 def test_the_wait_that_does_not_cover_a_store_is_named() -> None:
     look, end = "ld.global.u32 %r1, [%out];\n", "cp.async.bulk.wait_group 0;\n"
-    for waits, said in (
-        ("cp.async.bulk.wait_group.read 0;\n", "covers the reads of the store's source and not its writes"),
-        ("cp.async.bulk.wait_group 1;\n", "a wait for all but the last group, which the store is still in"),
-        ("", ""),
+    rewrite, read = "st.shared.u32 [%r40], 1;\n", "cp.async.bulk.wait_group.read 1;\n"
+    left = "a wait for all but the last group, which the store is still in"
+    for waits, then, said, lacks in (
+        (
+            "cp.async.bulk.wait_group.read 0;\n",
+            look,
+            "covers the reads of the store's source and not its writes",
+            "its thread has waited for its reads alone, by wait_group.read",
+        ),
+        ("cp.async.bulk.wait_group 1;\n", look, left, "the wait in between leaves its group pending"),
+        (read, rewrite, left, "the wait in between leaves its group pending"),
+        ("", look, "", "no cp.async.bulk.wait_group by its thread in between"),
+        ("", rewrite, "", "no cp.async.bulk.wait_group{.read} by its thread in between"),
     ):
-        (found,) = _store_then(FENCE, waits + look + end).report.findings
+        (found,) = _store_then(FENCE, waits + then + end).report.findings
         assert found.rule == "bulk-store-in-flight"
+        assert found.message.endswith(f" it: {lacks}")
         assert [said in text for _, text in found.details] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(("wait", "then"), [("", "ld.global.u32 %r1, [%out];"), (".read", "st.shared.u32 [tile], 1;")])
+def test_a_bulk_store_that_its_own_thread_has_waited_for_lacks_a_barrier(wait: str, then: str) -> None:
+    body = f"""mov.b32 %r9, tile; @%first st.shared.v4.b32 [tile], {{7, 7, 7, 7}}; fence.proxy.async; bar.sync 0;
+    @%first cp.async.bulk.global.shared::cta.bulk_group [%out], [%r9], 16; @%first cp.async.bulk.commit_group;
+    @%first cp.async.bulk.wait_group{wait} 0; setp.eq.u32 %p1, %thread, 32; @%p1 {then}
+    @%first cp.async.bulk.wait_group 0;"""
+    (found,) = run_micro(body, profile="lenient", schedule="early")[0].findings
+    assert found.rule == "bulk-store-in-flight"
+    assert found.message.endswith(" it: no barrier after the wait for it in between")
+    assert found.remedy.startswith("A barrier")
 
 
 def test_empty_groups_hold_nothing() -> None:

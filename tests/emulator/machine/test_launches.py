@@ -185,6 +185,7 @@ def test_a_grid_that_spins_is_told_in_bounded_time() -> None:
 
 
 _STORE, _LOAD = "st.global.b32 [%at], %t;", "ld.global.b32 %r1, [%at]; @%p0 st.shared.b32 [slot], %r1;"
+_COUNT = "atom.global.add.u32 %r1, [{}], 1; @%p0 st.shared.b32 [slot], %r1;"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +201,10 @@ _STORE, _LOAD = "st.global.b32 [%at], %t;", "ld.global.b32 %r1, [%at]; @%p0 st.s
         (("", _STORE, _LOAD), [[], [1], [2]], [set(), set(), {"stream-race"}]),
         (("", _STORE, _LOAD), [[], [1], [1]], [set(), set(), set()]),
         (("", _STORE, _LOAD), [[], [1], None], [set(), set(), set()]),
-        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), {"stream-counter"}]),
-        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], []], [set(), set()]),
+        ((_COUNT.format("%at"),) * 2, [[], [1]], [set(), {"stream-counter"}]),
+        ((_COUNT.format("%at"),) * 2, [[], []], [set(), set()]),
+        # Nobody looks at the count.
+        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), set()]),
         (("red.global.add.u32 [%at], 1;",) * 2, [[], [1]], [set(), set()]),
     ],
 )
@@ -223,7 +226,7 @@ def test_launches_of_several_streams(
 def test_a_count_that_two_streams_share_is_a_warning(profile: Profile) -> None:
     device = Device(profile=profile)
     out = device.alloc(256, "out", zeroed=True)
-    body = "atom.global.add.u32 %r1, [%out], 1;"
+    body = _COUNT.format("%out")
     assert not launch(device, out.address, body, beside=[])
     report = device.launch(load_ptx(_MODULE.format(body=body)), "k", 1, 64, [out.address], beside=[1])
     (finding,) = report.findings
@@ -442,6 +445,60 @@ def test_what_both_launches_count_is_counted() -> None:
     counts = "red.global.add.u32 [%out], 1;"
     for seed in range(8):
         assert _overlapped(_TRIGGER + counts, counts, seed, "random")[0] == 2 * 6 * 64
+
+
+def test_what_is_counted_behind_the_trigger_may_come_later() -> None:
+    """As nvcc writes atomicAdd whose result nobody reads. What the second launch has cleared meanwhile is added to."""
+    counts, clears = "atom.global.add.u32 %r1, [%out], 1;", "@%p0 st.global.b32 [%out], 0;"
+    sums = {_overlapped(_TRIGGER + counts, clears, seed, "random")[0] for seed in range(8)}
+    assert sums == {0, 6 * 64}
+    assert {_overlapped(_TRIGGER + counts, _WAIT + clears, seed, "random")[0] for seed in range(8)} == {0}
+    looks = "ld.global.b32 %r1, [%out]; st.global.b32 [%at+256], %r1;"
+    early = [_overlapped(_TRIGGER + counts, looks, seed, "random")[64] for seed in range(8)]
+    assert any(count < 6 * 64 for count in early)
+    assert 6 * 64 in early
+
+
+def test_a_store_of_what_was_there_before_the_count_is_a_race() -> None:
+    """Leniently, to store what is there is none; but what the launch before has written may be undone."""
+    for seed in range(8):
+        device = Device(schedule="random", seed=seed, profile="lenient")
+        out = device.alloc(1024, "out", zeroed=True)
+        assert not launch(device, out.address, _TRIGGER + "red.global.add.u32 [%out], 1;", grid=6)
+        assert launch(device, out.address, "@%p0 st.global.b32 [%out], 0;", programmatic=True) == {"launch-race"}
+
+
+def test_what_a_bulk_copy_adds_behind_the_trigger_may_come_later() -> None:
+    adds = f"""{_TRIGGER} .shared .align 16 .b32 four[4]; mov.b32 %r2, four; st.shared.b32 [four], 1;
+    st.shared.b32 [four+4], 1; st.shared.b32 [four+8], 1; st.shared.b32 [four+12], 1; fence.proxy.async;
+    @%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%out], [%r2], 16;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"""
+    clears = "@%p0 st.global.b32 [%out], 0;"
+    assert {_overlapped(adds, clears, seed, "random", grid=1)[0] for seed in range(8)} == {0, 1}
+
+
+@pytest.mark.parametrize("second", ["", _WAIT])
+def test_no_two_launches_draw_the_same_ticket(second: str) -> None:
+    """What the first one has drawn behind its trigger, it has drawn before the second draws."""
+    draws = "@%p0 atom.global.add.u32 %r1, [%out+4], 1; @%p0 st.global.b32 [%at+{}], %r1;"
+    for seed in range(8):
+        words = _overlapped(_TRIGGER + draws.format(8), second + draws.format(264), seed, "random")
+        assert sorted(words[2::128] + words[66::128]) == list(range(12))
+
+
+def test_a_launch_that_changes_too_many_places_does_not_overlap() -> None:
+    scattered = "mad.wide.u32 %at, %b, 16384, %at; mad.wide.u32 %at, %t, 12, %at; mov.b32 %r1, 0x10001;"
+    makes = f"{_TRIGGER} {scattered} st.global.v4.b32 [%at], {{%r1, %r1, %r1, %r1}};"  # eight places
+    for ctas, read in ((2, {0, 0x10001}), (33, {0x10001})):
+        looks = f"ld.global.b32 %r1, [%out]; st.global.b32 [%out+{16384 * ctas}], %r1;"
+        found = set()
+        for seed in range(6):
+            device = Device(schedule="random", seed=seed, checks=False)
+            out = device.alloc(16384 * ctas + 4, "out", zeroed=True)
+            launch(device, out.address, makes, grid=ctas, block=1024)
+            launch(device, out.address, looks, block=1, programmatic=True)
+            found.add(int(device.read(out.address + 16384 * ctas, 4).view("<u4")[0]))
+        assert found == read
 
 
 def test_ctas_that_need_one_another_behind_the_trigger_go_on() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.micro import run_micro
 from tests.emulator.tcgen05.test_tcgen05_mma import B_AT, K128, images, mma_text, registers
 from tests.emulator.tcgen05.test_tcgen05_sparse import METADATA, sparse_text
 from tests.emulator.tcgen05_numbers import instruction, random_operand
@@ -71,3 +72,21 @@ def test_what_is_not_pipelined_is_reported_under_strict(first: str, second: str,
     assert rig.run(first + second, shared).rules == (["mma-unordered"] if unordered else [])
     assert rig.run(first + WAIT + second, shared).rules == []
     assert rig.run(first + second, shared, profile="lenient").rules == []
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "found"),
+    [
+        ("tcgen05.fence::before_thread_sync;", "bar.sync 0;", set()),
+        ("", "bar.sync 0;", {"tmem-missing-fence-before"}),
+        ("tcgen05.fence::before_thread_sync;", "", {"tmem-race", "tmem-deallocated"}),
+    ],
+)
+def test_columns_are_given_back_behind_what_others_did_there(before: str, between: str, found: set[str]) -> None:
+    """tcgen05.dealloc is synchronous: no fence::after_thread_sync stands before it."""
+    body = f"""@%warp0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32; bar.sync 0;
+    ld.shared.b32 %tm, [slot]; shl.b32 %quarter, %warp, 21; add.u32 %quarter, %quarter, %tm;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%quarter], {{%zero}}; tcgen05.wait::st.sync.aligned; {before} {between}
+    @%warp0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 32;"""
+    report, _, _ = run_micro(body, profile="strict")
+    assert {finding.rule for finding in report.findings} == found

@@ -154,7 +154,6 @@ private:
         if (!all && !polled && resident_.size() < kMostHeld) return;
         m_.holds_triggered = false;
         if (!all || !taken_all) return;
-        m_.counted = false;
         m_.overlap.redo(m_.global.memory());
         m_.overlap.begin_tail(m_.global.memory());
     }

@@ -208,7 +208,7 @@ void Machine::run_one() {
     if (overlap.undone())
         overlap.redo(global.memory());
     else
-        overlap.end_tail(global.memory(), counted || failed || tree->size() > 1);
+        overlap.end_tail(global.memory(), failed || tree->size() > 1);
     collect_findings();
     tree->end(global);
     stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -410,6 +410,10 @@ bool interrupted(Machine& m, Warp& w) {
 void choose_fragment(Warp& w) {
     Machine& m = machine_of(w);
     const u32 n = static_cast<u32>(w.fragments.size());
+    if (n == 1 && !draws(m.schedule)) {  // as almost always; without a division
+        w.current = 0;
+        return;
+    }
     const u32 start = draws(m.schedule) ? static_cast<u32>(pick(*w.cta->cluster, n)) : w.current + (n > 1);
     for (u32 k = 0; k < n; ++k) {
         const u32 index = (start + k) % n;

@@ -98,7 +98,7 @@ void load_box(GlobalView& memory, const Box& box, Cta& cta, u32 offset, std::vec
                [&](u32 n, u32 at, u32 bytes) { std::memcpy(cta.shared.data() + at, linear.data() + n, bytes); });
 }
 
-void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
+void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction, Overlap* tail) {
     const u32 element = box.map.element_bytes();
     const Ty type = reduction == Reduction::none ? Ty::none : reduced_type(box.map, reduction);
     each_row(box, true, [&](u32 at, u64 address, u32 elements) {
@@ -106,10 +106,16 @@ void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear
         if (!a) return;
         u8* to = a->data.get() + (address - a->base);
         const u32 bytes = stored_bytes(*a, address, elements, element);
-        if (reduction == Reduction::none)
-            std::memcpy(to, linear.data() + at * element, bytes);
-        else
-            reduce_bytes(reduction, type, to, linear.data() + at * element, bytes);
+        const u8* const from = linear.data() + at * element;
+        if (reduction == Reduction::none) {
+            std::memcpy(to, from, bytes);
+            return;
+        }
+        if (tail)
+            tail->note(address, bytes, [=, row = std::vector<u8>(from, from + bytes)](u8* place) {
+                reduce_bytes(reduction, type, place, row.data(), static_cast<u32>(row.size()));
+            });
+        reduce_bytes(reduction, type, to, from, bytes);
     });
 }
 

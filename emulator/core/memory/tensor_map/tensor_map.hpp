@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "memory/memory.hpp"
+#include "memory/overlap.hpp"
 #include "order/history/access_history.hpp"
 
 namespace ptxm {
@@ -139,7 +140,9 @@ void touch_box(Warp& w, const Box& box, const Accessor& who);
 
 // Into shared memory at `offset`, out-of-bounds elements filled. `linear` is scratch.
 void load_box(GlobalView& memory, const Box& box, Cta& cta, u32 offset, std::vector<u8>& linear);
-void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction);
+// `tail`: that of the launch, where it is in its tail.
+void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction,
+               Overlap* tail = nullptr);
 
 // The unswizzled bytes of a box at `offset` in shared memory.
 std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset);

@@ -183,7 +183,17 @@ Note copy_wait_there(const Warp& copier, const Access& e) {
     return leaves_pending(wait, e, "the copy");
 }
 
-// The same in brief, for the headline.
+// These say the same in brief, for the headline.
+const char* bulk_wait_lacks(const Note& there, bool was_write) {
+    if (there.text.empty())
+        return was_write ? "no cp.async.bulk.wait_group by its thread in between"
+                         : "no cp.async.bulk.wait_group{.read} by its thread in between";
+    if (there.text.starts_with("its own thread")) return "no barrier after the wait for it in between";
+    return there.text.starts_with("there is a wait_group.read")
+               ? "its thread has waited for its reads alone, by wait_group.read"
+               : "the wait in between leaves its group pending";
+}
+
 const char* copy_wait_lacks(const Note& there) {
     if (there.text.empty()) return "no cp.async.wait_group, or no barrier after it, in between";
     return there.text.starts_with("there is a wait") ? "the wait in between leaves its group pending"
@@ -194,10 +204,14 @@ Note bulk_wait_there(const Warp& storer, const AgentInfo& agent, const Access& e
     const auto lane = storer.bulk.find(agent.detail);
     if (lane == storer.bulk.end()) return {};
     const BulkLane& bulk = lane->second;
+    const GroupWait& waited = was_write || bulk.waited_reads.pc < 0 ? bulk.waited : bulk.waited_reads;
+    if (waited.pc >= 0 && storer.clocks.generic.get(was_write ? bulk.writes : bulk.reads) >= e.clock)
+        return {waited.pc, "its own thread has waited for it, and no barrier that orders the two is behind the wait"};
     if (was_write && bulk.waited_reads.pc >= 0 && storer.clocks.generic.get(bulk.reads) >= e.clock)
-        return {bulk.waited_reads.pc,
-                "there is a wait_group.read, which covers the reads of the store's source and not its writes"};
-    return leaves_pending(bulk.waited, e, "the store");
+        return {
+            bulk.waited_reads.pc,
+            "there is a wait_group.read, which covers the reads of the store's source and not its writes: the wait"};
+    return leaves_pending(waited, e, "the store");
 }
 
 Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where,
@@ -239,12 +253,13 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
                 say("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
                     "between",
                     me.c_str(), mine, place.c_str(), them.c_str())};
-    if (is_bulk_store(kind))
+    if (is_bulk_store(kind)) {
+        Note wait = note(true);
         return {"bulk-store-in-flight",
-                say("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
-                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
-                    c.earlier_was_write ? "" : "{.read}"),
-                note(true)};
+                say("%s %s %s while %s may still %s it: %s", me.c_str(), mine, place.c_str(), them.c_str(),
+                    c.earlier_was_write ? "write" : "read", bulk_wait_lacks(wait, c.earlier_was_write)),
+                std::move(wait)};
+    }
     if (kind == AgentKind::bulk_load && c.earlier_was_write)
         return {"bulk-copy-in-flight",
                 say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),

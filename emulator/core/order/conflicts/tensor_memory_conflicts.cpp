@@ -61,11 +61,15 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
         return {"tmem-missing-fence-before",
                 say("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
                     what, mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::tensor)
-        return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
-                say("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
-                    them.c_str(), c.earlier_was_write ? "write" : "read"),
-                say.wanted() ? commit_of_another(*target.cluster, agent, e) : Note()};
+    if (agent.kind == AgentKind::tensor) {
+        Note commit = say.wanted() ? commit_of_another(*target.cluster, agent, e) : Note();
+        return {
+            c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
+            say("%s %s %s while %s may still %s it: %s", what, mine, place.c_str(), them.c_str(),
+                c.earlier_was_write ? "write" : "read",
+                commit.text.empty() ? "no commit and wait in between" : "no commit of the thread that has issued it"),
+            std::move(commit)};
+    }
     return {"tmem-race", say("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
                              them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
@@ -110,7 +114,7 @@ bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, 
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
-                const char* what) {
+                const char* what, bool synchronous) {
     if (!machine_of(w).checks) return;
     if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return;  // require_allocated has told
     const AgentKind mine = info(*target.cluster, who.agent).kind;
@@ -119,7 +123,8 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
         target.tmem.shadow.pasts(), who, true,
         [&](const Access& e, bool was_write) {
             // A warp's own store after its own load is ordered by the registers between them.
-            return tmem_ordered(w, e, who) || (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
+            return tmem_ordered(w, e, who) || (synchronous && w.clocks.acquired.get(e.agent) >= e.clock) ||
+                   (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
         },
         [&](const Conflict& conflict) {
             report_tmem(w, target, conflict, who, what, [&] {

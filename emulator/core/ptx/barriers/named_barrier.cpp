@@ -65,7 +65,7 @@ void complete_without(Cta& cta, u32 id) {
     cta.barriers[id].reset();
 }
 
-// The barrier and the number of threads that it is to wait for.
+// The barrier and the number of threads that it is to wait for. immediate 1: both are constants of the instruction.
 u32 select(Warp& w, const Inst& i, u32 mask, const i32* sources, u32& id) {
     const u32 lane = static_cast<u32>(std::countr_zero(mask));
     id = w.reg<u32>(sources[0])[lane];
@@ -75,7 +75,8 @@ u32 select(Warp& w, const Inst& i, u32 mask, const i32* sources, u32& id) {
         for (u32 l = 0; l < kLanes; ++l) any |= (values[l] ^ value) & (0u - (mask >> l & 1));
         return any != 0;
     };
-    if (differ(w.reg<u32>(sources[0]), id) || ((i.mods & kBarHasCount) && differ(w.reg<u32>(sources[1]), count)))
+    if (!i.immediate &&
+        (differ(w.reg<u32>(sources[0]), id) || ((i.mods & kBarHasCount) && differ(w.reg<u32>(sources[1]), count))))
         throw Fault("barrier-operands", "the lanes of a warp name different barriers or thread counts");
     if (id >= w.cta->barriers.size()) throw Fault("barrier-index", format("barrier %u; a CTA has 16", id));
     if (!(i.mods & kBarHasCount)) return 0;

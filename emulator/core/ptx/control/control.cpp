@@ -1,5 +1,8 @@
 // Branches, divergence and reconvergence, warp-wide data movement.
 #include <array>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #include "isa/handlers.hpp"
 #include "machine/machine.hpp"
@@ -127,6 +130,18 @@ ShuffleSources shuffle_sources(const u32* b, const u32* c) {
     return s;
 }
 
+// What each lane takes from lane `from`. GCC has a load and an insertion for each of them.
+void take_from(u32* result, const u32* a, const i32* from) {
+#ifdef __AVX512F__
+    static_assert(kLanes == 32);
+    const __m512i low = _mm512_loadu_si512(a), high = _mm512_loadu_si512(a + 16);
+    for (u32 l = 0; l < kLanes; l += 16)  // of an index, the five bits that count
+        _mm512_storeu_si512(result + l, _mm512_permutex2var_epi32(low, _mm512_loadu_si512(from + l), high));
+#else
+    for (u32 l = 0; l < kLanes; ++l) result[l] = a[from[l] & (kLanes - 1)];
+#endif
+}
+
 // Operands d, p, a, b, c, membermask.
 void shuffle(Warp& w, const Meeting& m) {
     constexpr auto kSourcesOf =
@@ -137,7 +152,7 @@ void shuffle(Warp& w, const Meeting& m) {
         const i32* o = w.ops(*p.inst);
         const ShuffleSources from = kSourcesOf[p.inst->mods >> kShflShift & 3](w.reg<u32>(o[3]), w.reg<u32>(o[4]));
         if (m.lanes != kFullMask) report_inactive(w, *p.inst, from.lane, p.lanes, m.lanes);
-        for (u32 l = 0; l < kLanes; ++l) result[l] = a[from.lane[l] & (kLanes - 1)];
+        take_from(result, a, from.lane);
         store_lanes(w.reg<u32>(o[0]), result, p.lanes);
         if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~p.lanes) | (from.valid & p.lanes);
     }

@@ -189,8 +189,11 @@ Flow store_bulk(Warp& w, const Inst& i, u32 mask) {
                 Allocation* to = span ? m.global.find(first, span) : nullptr;
                 if (!to) return;
                 u8* d = to->data.get() + (first - to->base);
-                m.counted |= reduction != Reduction::none;
-                if (reduction != Reduction::none) return reduce_bytes(reduction, type, d, data->data(), bytes);
+                if (reduction != Reduction::none) {
+                    const auto reduce = [=](u8* at) { reduce_bytes(reduction, type, at, data->data(), bytes); };
+                    if (m.overlap.in_tail()) m.overlap.note(first, bytes, reduce);
+                    return reduce(d);
+                }
                 for (const Range& r : written)
                     std::memcpy(d + (r.start - first), data->data() + (r.start - address), r.bytes);
             });

@@ -59,8 +59,8 @@ Flow store_tensor(Warp& w, const Inst& i, u32 mask) {
                 *data = same->read([&] { return collect_box(box, cta, at); });
             },
             [&m, box, same, data, reduction] {
-                m.counted |= reduction != Reduction::none;
-                const auto store = [&] { store_box(m.global, box, **data, reduction); };
+                Overlap* const tail = m.overlap.in_tail() ? &m.overlap : nullptr;
+                const auto store = [&] { store_box(m.global, box, **data, reduction, tail); };
                 if (reduction == Reduction::none)
                     same->write(*data, store);
                 else

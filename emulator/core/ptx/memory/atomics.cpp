@@ -293,13 +293,38 @@ void update_lane(Warp& w, const Inst& i, u32 lane, u8* at, u32 bytes, u32 count,
     }
 }
 
+bool looks(const Warp& w, const Inst& i) { return i.n_dst && !(i.mods & kUnread) && w.ops(i)[0] >= 0; }
+
+// What one lane does, for the tail of a launch that another may overlap.
+void note_in_tail(Warp& w, const Inst& i, u32 lane, u64 address, u32 bytes, u32 count) {
+    Overlap& overlap = machine_of(w).overlap;
+    const Atom op = static_cast<Atom>(i.mods >> kAtomShift & 0xF);
+    if (looks(w, i) || op == Atom::cas || bytes > sizeof(u64)) return overlap.note(address, bytes * count, {});
+    for (u32 k = 0; k < count; ++k) {
+        u64 value = 0;
+        std::memcpy(&value, w.reg<u8>(w.ops(i)[i.n_dst + 1 + k]) + lane * bytes, bytes);
+        overlap.note(address + k * bytes, bytes, [op, type = static_cast<Ty>(i.type), value, bytes](u8* at) {
+            u64 old = 0;
+            std::memcpy(&old, at, bytes);
+            const u64 result = combine_values(type, op, old, value, true);
+            std::memcpy(at, &result, bytes);
+        });
+    }
+}
+
+// The launch before this one, undone in part, has looked at what atomics left where these lanes' come: they come after.
+void redo_looked_at(Machine& m, const Addresses& a, u32 mask, u32 bytes) {
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1 && m.overlap.looked_at(a.at[l], bytes)) return m.overlap.redo(m.global.memory());
+}
+
 // Atomics of two launches never race, but what one of them makes of the count is another thing where the other adds to
 // it: of what counts up and is looked at.
 void check_counter(Warp& w, const Inst& i, u64 address, u32 bytes) {
     Machine& m = machine_of(w);
     const Atom op = static_cast<Atom>(i.mods >> kAtomShift & 0xF);
     const bool counts = op == Atom::add || op == Atom::inc || op == Atom::dec;
-    Allocation* const a = counts && i.n_dst && w.ops(i)[0] >= 0 ? m.global.find(address, bytes) : nullptr;
+    Allocation* const a = counts && looks(w, i) ? m.global.find(address, bytes) : nullptr;
     LinearShadow* const shadow = a ? m.global.existing_shadow(*a) : nullptr;
     if (!shadow) return;
     u32 other = 0;
@@ -347,9 +372,11 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     note_poll(w, pointers[std::countr_zero(mask)], a.at[std::countr_zero(mask)], bytes);
     Machine& m = machine_of(w);
     const u64 counter = m.only_recorded ? m.counter : 0;  // 0: CTAs draw from none
-    m.counted |= flushes;
+    if (flushes && m.overlap.undone()) redo_looked_at(m, a, mask, bytes * count);
+    const bool in_tail = flushes && m.overlap.in_tail();
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
+        if (in_tail) note_in_tail(w, i, l, a.at[l], bytes, count);
         if (counter && a.at[l] == counter)
             draw_in_turn(w, i, l, bytes);
         else if (bytes == 16)

@@ -194,6 +194,23 @@ u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLan
     return mask;
 }
 
+// Of these lanes those that come to what a launch before this one has written. It may be undone (memory/overlap.hpp):
+// what is there then is not what it has written.
+u32 lanes_behind_launches(Warp& w, const Addresses& a, u32 mask, u32 size) {
+    Machine& m = machine_of(w);
+    u32 behind = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Allocation* const at = m.global.find(a.at[l], size);
+        LinearShadow* const shadow = at ? m.global.existing_shadow(*at) : nullptr;
+        if (!shadow) continue;
+        shadow->each_past(a.at[l] - at->base, a.at[l] - at->base + size, [&](const Past& past) {
+            if (past.write.clock && m.launch_of(past.write.cluster)) behind |= u32{1} << l;
+        });
+    }
+    return behind;
+}
+
 // The lanes of one load or store in one state space.
 struct WarpAccess {
     Warp& w;
@@ -210,7 +227,8 @@ struct WarpAccess {
     // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
     template <class Touch>
     void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {
-        const u32 repeating = may_repeat() ? repeating_lanes(w, *store, mask, pointers) : 0;
+        u32 repeating = may_repeat() ? repeating_lanes(w, *store, mask, pointers) : 0;
+        if (repeating && machine_of(w).overlap.undone()) repeating &= ~lanes_behind_launches(w, a, repeating, size);
         touch(LaneRanges(a, mask & ~repeating, size, pattern));
         if (!repeating) return;
         who.repeats = true;

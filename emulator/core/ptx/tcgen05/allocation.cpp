@@ -253,9 +253,10 @@ void give_back(Warp& w, u32 address, u32 columns) {
     if (!whole)
         throw Fault("tmem-dealloc", format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA%s",
                                            columns, address, what_lies_at(w, address).c_str()));
-    // Giving columns back is a write: nobody may still be reading or writing them.
+    // Giving columns back is a write: nobody may still be reading or writing them. fence::after_thread_sync orders the
+    // asynchronous instructions behind it (PTX ISA 9.7.16.6), and this one is synchronous.
     touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
-               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
+               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc", true);
     w.clocks.wait_st();
     for (u32 g = first; g < first + count; ++g) {
         t.owner[g] = 0;
