@@ -203,7 +203,8 @@ class Sheet:
 
         def read_us(moved: Numbers, ctas: Numbers) -> Numbers:
             used = np.minimum(1, np.maximum(ctas, 1) / MULTIPROCESSORS)
-            return rates.lead + moved / (rates.memory * np.sqrt(used))
+            read: Numbers = rates.lead + moved / (rates.memory * np.sqrt(used))
+            return read
 
         balanced, splits = self.splits == BALANCED, np.maximum(self.splits, 1)
         even = np.maximum(mean * self.key_tiles * self.planes / self.slots, PART_KEYS / self.tile_keys)
