@@ -199,7 +199,8 @@ class Sheet:
         nbytes = mean * self.planes * self.keys * self.head_dim * 4
 
         def tile_us(ctas: Numbers) -> Numbers:
-            return np.where(ctas <= MULTIPROCESSORS, tile, together)
+            of_tile: Numbers = np.where(ctas <= MULTIPROCESSORS, tile, together)
+            return of_tile
 
         def read_us(moved: Numbers, ctas: Numbers) -> Numbers:
             used = np.minimum(1, np.maximum(ctas, 1) / MULTIPROCESSORS)
