@@ -37,12 +37,14 @@ from fmha.harness.kernel_side.price import (
     MOST_FOR_A_WARP,
     MULTIPROCESSORS,
     PART_KEYS,
+    SHORT,
     UNKNOWN,
     Decode,
     call_us,
     most_splits,
 )  # fmt: skip
 
+Numbers = np.ndarray[Any, Any]
 WRITTEN: Final = Path(paces.__file__)
 NEAR: Final = 1.6  # of the fastest: what is slower than that has to be known for slow, and little more
 SOFT: Final = 0.01  # of a price: what choices of such differ by is no difference
@@ -115,7 +117,7 @@ def _of_row(row: Mapping[str, Any]) -> Swept:
     peer = min((time for name, time in row["us"].items() if name[0] not in "-0123456789"), default=0.0)
     planes, group = row["batch"] * row["kv_heads"], row["heads"] // row["kv_heads"]
     mean = sum(row["lengths"]) / row["batch"] / row["s_k"] if row["lengths"] else 1.0
-    of = Decode(row["head_dim"], planes, row["t"] * group, row["s_k"], UNKNOWN if row["lengths"] else 1.0)
+    of = Decode(row["head_dim"], planes, row["t"] * group, row["s_k"], UNKNOWN if row["lengths"] else 1.0, row["batch"])
     return Swept(of, mean, row["kv_heads"] > 1, ours, _choice(row["rule"]), _said(row), peer)
 
 
@@ -168,8 +170,8 @@ class Sheet:
         self.us = np.array([row.us[choice] for _, row, choice in pairs])
         self.best = np.array([row.best for _, row, _ in pairs])
         self.splits = np.array([splits for _, _, (_, splits) in pairs])
-        self.planes, self.rows, self.keys = (
-            np.array([getattr(row.of, name) for _, row, _ in pairs]) for name in ("planes", "rows", "keys")
+        self.planes, self.rows, self.keys, self.entries = (
+            np.array([getattr(row.of, name) for _, row, _ in pairs]) for name in ("planes", "rows", "keys", "entries")
         )
         self.known = np.array([row.mean for _, row, _ in pairs])
         self.unknown = np.array([row.of.mean == UNKNOWN for _, row, _ in pairs])
@@ -179,39 +181,62 @@ class Sheet:
         self.slots = MULTIPROCESSORS * np.array([launch.ctas_per_sm for launch in launches])
         self.begins = np.flatnonzero(np.diff(self.row, prepend=-1))
 
-    def priced(self, constants: Constants) -> np.ndarray[Any, Any]:
+    def priced(self, constants: Constants) -> Numbers:
         """As the harness prices it."""
-        few, many = (self._us(constants, np.where(self.unknown, mean, 1.0)) for mean in LIKELY)
-        made: np.ndarray[Any, Any] = np.where(self.unknown, np.sqrt(few * many), few)
+        means = ((1 + (self.entries - 1) * others) / self.entries for others in LIKELY)
+        few, many = (self._us(constants, np.where(self.unknown, mean, 1.0)) for mean in means)
+        made: Numbers = np.where(self.unknown, np.sqrt(few * many), few)
         return made
 
-    def exact(self, constants: Constants) -> np.ndarray[Any, Any]:
+    def exact(self, constants: Constants) -> Numbers:
         """With the lengths that there were."""
         return self._us(constants, self.known)
 
-    def _us(self, constants: Constants, mean: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _us(self, constants: Constants, mean: Numbers) -> Numbers:
         rates = constants.rates
         around, tile, together = np.array([astuple(constants.paces[key]) for key in self.paces]).T[:, self.pace]
-        balanced = self.splits == BALANCED
         together = np.where(self.slots > MULTIPROCESSORS, together, tile)
+        nbytes = mean * self.planes * self.keys * self.head_dim * 4
+
+        def tile_us(ctas: Numbers) -> Numbers:
+            of_tile: Numbers = np.where(ctas <= MULTIPROCESSORS, tile, together)
+            return of_tile
+
+        def read_us(moved: Numbers, ctas: Numbers) -> Numbers:
+            used = np.minimum(1, np.maximum(ctas, 1) / MULTIPROCESSORS)
+            read: Numbers = rates.lead + moved / (rates.memory * np.sqrt(used))
+            return read
+
+        balanced, splits = self.splits == BALANCED, np.maximum(self.splits, 1)
         even = np.maximum(mean * self.key_tiles * self.planes / self.slots, PART_KEYS / self.tile_keys)
-        ctas = np.where(balanced, np.minimum(self.slots, self.row_tiles * self.key_tiles), self.row_tiles * self.splits)
-        of_tile = np.where(ctas <= MULTIPROCESSORS, tile, together)
-        turns = np.where(mean < 1, np.maximum(1, ctas / self.slots * mean), -(-ctas // self.slots))
-        tiles = np.where(balanced, even, -(-self.key_tiles // np.maximum(self.splits, 1)))
-        each = (around + tiles * of_tile) * np.where(balanced, 1, turns)
-        turns_more = np.where(mean < 1, np.maximum(0, ctas / self.slots - 1), 0)
-        each = each + np.where(balanced, self.planes / self.slots * rates.further, turns_more * rates.empty)
+        of_places = np.minimum(self.slots, self.row_tiles * self.key_tiles)
+        each = around + even * tile_us(of_places) + self.planes / self.slots * rates.further
+        evenly = _together(each, read_us(nbytes, of_places))
+        ctas, tiles = self.row_tiles * splits, -(-self.key_tiles // splits)
+        longest = around + tiles * tile_us(ctas)
+        later = 2 * around + np.minimum(1, mean + SHORT * mean) * tiles * tile_us(ctas)
+        each = _together(longest, mean * longest * ctas / self.slots)
+        each = _together(each, np.where(ctas > self.slots, later, 0))
+        each = each + np.maximum(0, ctas / self.slots - 1) * rates.empty
+        apart = _together(each, read_us(nbytes, ctas))
+        whole, rest = ctas // self.slots, ctas % self.slots
+        turns = np.zeros_like(longest)
+        for count, of_turn in ((whole, self.slots), (rest > 0, rest)):
+            each = around + tiles * tile_us(of_turn)
+            turns = turns + count * _together(each, read_us(nbytes / ctas * of_turn, of_turn))
+        time = np.where(balanced, evenly, np.where(mean < 1, apart, turns))
         parts = np.where(balanced, self.slots / self.planes + 1, self.splits)
-        used = np.minimum(1, ctas / MULTIPROCESSORS)
-        read = rates.lead + mean * self.planes * self.keys * self.head_dim * 4 / (rates.memory * np.sqrt(used))
-        time = (each**4 + read**4) ** 0.25
         rows = self.planes * self.rows
         many = (self.splits > MOST_FOR_A_WARP) & (rows <= COMBINE_CTAS * MULTIPROCESSORS)
         merge = rates.merge + np.ceil(parts / np.where(many, MANY_IN_FLIGHT, IN_FLIGHT)) * rates.merge_turn
         merge = merge + parts * rows * self.head_dim * rates.part_bytes / rates.cache
-        made: np.ndarray[Any, Any] = rates.launch + time + np.where(self.splits == 1, 0, merge)
+        made: Numbers = rates.launch + time + np.where(self.splits == 1, 0, merge)
         return made
+
+
+def _together(a: Numbers, b: Numbers) -> Numbers:
+    made: Numbers = np.sqrt(np.sqrt(a**4 + b**4))
+    return made
 
 
 def error(sheet: Sheet, constants: Constants) -> float:

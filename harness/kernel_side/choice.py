@@ -51,12 +51,12 @@ SHORT_ROWS: Final = 64
 BALANCED_ROWS: Final = (0, SHORT_ROWS)  # of the shapes that have balanced splits, as rows_of_cta calls them
 MOST_SHORT: Final = 1024  # rows of a plane: prices were fitted to no more
 WIDE_ROWS: Final = 192
-WIDE_PACE: Final = {64: 1.25, 128: 1.35}  # what a key of wide row tiles takes, over one of the head_dim's own shape
+WIDE_PACE: Final = {64: 1.25, 128: 1.4}  # what a key of wide row tiles takes, over one of the head_dim's own shape
 SMALL_BOXES: Final = 1.15  # of that, in pages of more than 16 rows, where a tile of 80 keys comes in boxes of 16
 NARROW_PACE: Final = 1.1  # what a key of narrow row tiles takes at 128, likewise
 ROW_TILE: Final = 100  # keys that would take what a row tile takes beside its own
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
-LONG_KEYS: Final = 512  # more than that
+LONG_PACE: Final = 0.95  # of tiles of 80 keys, likewise
 SIDE_BY_SIDE: Final = 0.9  # of the CTAs at least have work where those of all K/V heads go side by side
 # Of the queries that there were if each batch entry had as many as the longest, and row tiles of 128 rows of all heads:
 # where so many are missing, those that there are are looked for.
@@ -131,7 +131,7 @@ def rows_of_cta(
     if splits > 1:
         return 0 if sizes.topk else cheapest(sizes, by_head, mean, splits)[0]
     wide = _is_wide(arch, sizes, windowed)
-    rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes) else 0
+    rows = WIDE_ROWS if wide else LONG_ROWS if _is_long(arch, sizes, windowed) else 0
     return SHORT_ROWS if narrow and _is_narrow(arch, sizes, rows, windowed, mean) else rows
 
 
@@ -159,7 +159,8 @@ def cheapest(sizes: Sizes, by_head: bool, mean: float = 1.0, splits: int = 0, ba
     """Of a call on Hopper the rows that are asked for, as rows_of_cta has them, and splits, or BALANCED in their place:
     what is priced least. With `splits` of so many. `mean` are the planes' keys, as a part of the most; `by_head` says
     whether a kernel must know K/V heads, and `balance` whether splits may be balanced."""
-    of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean)
+    entries = sizes.batch // sizes.kv_heads
+    of = Decode(sizes.head_dim, sizes.batch, sizes.t * sizes.heads, sizes.s_k, mean, entries)
     knows = HEADS if by_head else ONE_HEAD
     there = [asked for asked in (0, SHORT_ROWS) if (of.head_dim, asked, knows) in PACES]
     there = [asked for asked in there if not asked or of.rows <= MOST_SHORT]
@@ -347,10 +348,10 @@ def _row_tiles(sizes: Sizes) -> int:
     return -(-sizes.t * sizes.heads // SHORT_ROWS) * sizes.batch
 
 
-def _is_long(arch: str, sizes: Sizes) -> bool:
-    if arch != ARCH or sizes.topk or sizes.head_dim != 256:
+def _is_long(arch: str, sizes: Sizes, windowed: bool) -> bool:
+    if arch != ARCH or sizes.topk or sizes.head_dim != 256 or not _takes_boxes(sizes, LONG_ROWS):
         return False
-    return sizes.s_k > LONG_KEYS and _takes_boxes(sizes, LONG_ROWS)
+    return LONG_PACE * _drawn_keys(sizes, LONG_ROWS, windowed) < _drawn_keys(sizes, 0, windowed)
 
 
 def _is_wide(arch: str, sizes: Sizes, windowed: bool) -> bool:

@@ -18,15 +18,17 @@ from fmha.harness.kernel_side.params import sm90_launch
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 PART_KEYS: Final = 128  # that a CTA has at least, with balanced splits
 MOST_SPLITS: Final = 128
+MOST_OF_A_TILE: Final = 64  # splits of one tile of keys each: the merge of more takes longer than a second tile
 TURNS: Final = 4  # of CTAs that splits may have,
-TURNS_APART: Final = 2  # or where entries differ: behind so many, balanced ones end sooner
+FEW_ROWS: Final = 1024  # of planes of so many rows at most; those of more have one
+SHORT: Final = 0.2  # of the mean of entries that differ, a short one's keys
 BALANCED: Final = -1  # in the place of a number of splits
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes, of which so many parts are in flight,
 IN_FLIGHT: Final = 8
 MANY_IN_FLIGHT: Final = 32  # or so many of four warps
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
-UNKNOWN: Final = 0.0  # in the place of a mean: as likely one entry is far longer than all others as not
-LIKELY: Final = (0.15, 0.6)
+UNKNOWN: Final = 0.0  # in the place of a mean: one entry is the longest, and others have so many keys in the mean,
+LIKELY: Final = (0.06, 0.45)  # as parts of the longest's
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +40,45 @@ class Decode:
     rows: int
     keys: int
     mean: float = 1.0  # of the planes' keys, as a part of the longest's; UNKNOWN where they differ on the device
+    entries: int = 1  # whose planes they are, as many of each
 
 
 def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> float:
     """The call's time as in a replay of a graph; `splits` BALANCED where the tiles of all planes are divided evenly.
     `pace` is that of the kernel which does so."""
     if of.mean == UNKNOWN:
-        few, many = (call_us(replace(of, mean=mean), asked, splits, pace, rates) for mean in LIKELY)
+        few, many = (call_us(replace(of, mean=_mean_with(of, others)), asked, splits, pace, rates) for others in LIKELY)
         return math.sqrt(few * many)
-    mean, launch = of.mean, sm90_launch(of.head_dim, asked)
-    row_tiles, key_tiles = -(-of.rows // launch.rows) * of.planes, -(-of.keys // launch.keys)
+    launch = sm90_launch(of.head_dim, asked)
     slots = MULTIPROCESSORS * launch.ctas_per_sm
+    row_tiles, key_tiles = -(-of.rows // launch.rows) * of.planes, -(-of.keys // launch.keys)
+    nbytes = of.mean * of.planes * of.keys * of.head_dim * 4
+
+    def tile_us(ctas: float) -> float:
+        return pace.tile if ctas <= MULTIPROCESSORS or launch.ctas_per_sm == 1 else pace.together
+
+    def read_us(moved: float, ctas: float) -> float:
+        return rates.lead + moved / (rates.memory * math.sqrt(min(1.0, ctas / MULTIPROCESSORS)))
+
     if splits == BALANCED:
-        tiles = max(mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
-        ctas, turns = min(slots, row_tiles * key_tiles), 1.0
-        more = of.planes / slots * rates.further
-        parts = slots / of.planes + 1.0
-    else:
-        tiles = float(-(-key_tiles // splits))
-        ctas = row_tiles * splits
-        # CTAs of a further turn begin as others end, those of short planes sooner; some have no keys.
-        turns = max(1.0, ctas / slots * mean) if mean < 1.0 else float(-(-ctas // slots))
-        more = max(0.0, ctas / slots - 1.0) * rates.empty if mean < 1.0 else 0.0
-        parts = float(splits)
-    alone = ctas <= MULTIPROCESSORS or launch.ctas_per_sm == 1
-    each = (pace.around + tiles * (pace.tile if alone else pace.together)) * turns + more
-    used = min(1.0, ctas / MULTIPROCESSORS)
-    read = rates.lead + mean * of.planes * of.keys * of.head_dim * 4 / (rates.memory * math.sqrt(used))
-    time = _together(each, read)
+        tiles = max(of.mean * key_tiles * of.planes / slots, PART_KEYS / launch.keys)
+        ctas, parts = min(slots, row_tiles * key_tiles), slots / of.planes + 1.0
+        each = pace.around + tiles * tile_us(ctas) + of.planes / slots * rates.further
+        time = _together(each, read_us(nbytes, ctas))
+    elif of.mean < 1.0:
+        ctas, parts = row_tiles * splits, float(splits)
+        each = _apart_us(of.mean, ctas, slots, float(-(-key_tiles // splits)), pace.around, tile_us(ctas))
+        each += max(0.0, ctas / slots - 1.0) * rates.empty
+        time = _together(each, read_us(nbytes, ctas))
+    else:  # whole turns, and one of what is left
+        ctas, parts = row_tiles * splits, float(splits)
+        tiles, whole, rest = -(-key_tiles // splits), ctas // slots, ctas % slots
+        time = 0.0
+        for count, ctas_of_turn in ((whole, slots), (1, rest)):
+            if count and ctas_of_turn:
+                moved = nbytes / ctas * ctas_of_turn
+                each = pace.around + tiles * tile_us(ctas_of_turn)
+                time += count * _together(each, read_us(moved, ctas_of_turn))
     if splits == 1:
         return rates.launch + time
     rows = of.planes * of.rows
@@ -73,6 +86,20 @@ def call_us(of: Decode, asked: int, splits: int, pace: Pace, rates: Rates) -> fl
     of_parts = -(-parts // (MANY_IN_FLIGHT if many else IN_FLIGHT))
     moved = parts * rows * of.head_dim * rates.part_bytes / rates.cache
     return rates.launch + time + rates.merge + of_parts * rates.merge_turn + moved
+
+
+def _mean_with(of: Decode, others: float) -> float:
+    """Of the planes' keys, where all entries but the longest have so many in the mean."""
+    return (1.0 + (of.entries - 1) * others) / of.entries
+
+
+def _apart_us(mean: float, ctas: int, slots: int, tiles: float, around: float, tile: float) -> float:
+    """CTAs of entries that differ, the longest of which has so many tiles: the longest of what it takes, of the work of
+    all, and, where there are more than places, of one of the mean that begins as a short one ends."""
+    longest = around + tiles * tile
+    busy = mean * (around + tiles * tile) * ctas / slots
+    later = 2.0 * around + min(1.0, mean + SHORT * mean) * tiles * tile if ctas > slots else 0.0
+    return _together(_together(longest, busy), later)
 
 
 def _together(a: float, b: float) -> float:
@@ -85,8 +112,9 @@ def most_splits(of: Decode, asked: int) -> int:
     """Those whose CTAs take so many turns on the GPU at most; one where even planes are more."""
     launch = sm90_launch(of.head_dim, asked)
     tiles, ctas = -(-of.keys // launch.keys), -(-of.rows // launch.rows) * of.planes
-    turns = TURNS if of.mean == 1.0 else TURNS_APART
-    return max(1, min(turns * MULTIPROCESSORS * launch.ctas_per_sm // ctas, tiles, MOST_SPLITS))
+    turns = TURNS if of.rows <= FEW_ROWS else 1
+    most = min(tiles, max(MOST_OF_A_TILE, tiles // 2), MOST_SPLITS)
+    return max(1, min(turns * MULTIPROCESSORS * launch.ctas_per_sm // ctas, most))
 
 
 def splits_to_try(of: Decode, asked: int) -> Iterator[int]:

@@ -66,8 +66,8 @@ def made(name: str, seed: int = 0) -> Call:
         q, k, v = drawn(seed, (4, 1024, 16, 128), (4, 1024, 4, 128), (4, 1024, 4, 128))
         return {"q": q, "k": k, "v": v, "causal": True}
     if name == "balanced splits":
-        q, k, v = drawn(seed, (8, 1, 32, 128), (8, 40000, 1, 128), (8, 40000, 1, 128))
-        return {"q": q, "k": k, "v": v, "kv_lens": int32(*range(5000, 45000, 5000))}
+        q, k, v = drawn(seed, (24, 1, 32, 128), (24, 16000, 1, 128), (24, 16000, 1, 128))
+        return {"q": q, "k": k, "v": v, "kv_lens": int32(*range(500, 12500, 500))}
     assert name == "packed"
     q, k, v = drawn(seed, (700, 16, 64), (700, 2, 64), (700, 2, 64))
     ends = int32(0, 300, 301, 550, 700)

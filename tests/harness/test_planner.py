@@ -262,8 +262,8 @@ def edges() -> Iterator[Drawn]:
 
     for kv_heads in (32, 44, 45, 48, 66, 67, 88, 133):  # that go side by side, or leave too many CTAs idle
         for width in (64, 128, 256):
-            q, k = empty(9, 1, kv_heads * 4, width), empty(9, 2000, kv_heads, width)
-            yield plain(q=q, k=k, v=k, kv_lens=empty(9, dtype=torch.int32))
+            q, k = empty(36, 1, kv_heads * 4, width), empty(36, 500, kv_heads, width)
+            yield plain(q=q, k=k, v=k, kv_lens=empty(36, dtype=torch.int32))
     for s_k in (511, 512, 513):  # of long tiles
         q, k = empty(4, s_k, 8, 256), empty(4, s_k, 8, 256)
         yield plain(q=q, k=k, v=k)

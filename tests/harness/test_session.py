@@ -5,18 +5,27 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from fmha.harness import account
 from fmha.harness.bench.gpus.session import SiliconSession, project
 from fmha.harness.config import load
 
 
-def test_the_project_is_one_commit_that_a_run_leaves_clean(tmp_path: Path) -> None:
-    """A second suite was refused once: the copy had no .gitignore, and the first suite's .fmha made it dirty."""
+def test_the_project_is_one_commit_that_a_run_leaves_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second suite was refused once: the copy had no .gitignore, and the first suite's .fmha made it dirty. Hopper
+    kernels that are built are not built again."""
+    monkeypatch.setenv(account.VARIABLE, str(tmp_path / "account"))
+    made = account.folder("builds") / "sm90_hd64-1"
+    for folder in (made, made.with_name("sm100_hd64-1")):
+        folder.mkdir()
     root = tmp_path / "project"
     project(root, tmp_path / "home", "emulator")
     (root / ".fmha").mkdir()
     (root / ".fmha" / "ledger").write_text("of a run\n")
     status = subprocess.run(["git", "status", "--porcelain"], cwd=root, check=True, capture_output=True, text=True)
     assert status.stdout == ""
+    assert [path.resolve() for path in (tmp_path / "home" / "cache").iterdir()] == [made]
     host = load(root).hosts["local"]
     assert host.remote is not None
     assert (host.remote.device, host.remote.arch) == ("emulator", "sm_90a")

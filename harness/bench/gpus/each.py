@@ -58,7 +58,7 @@ def larger(variant: Variant) -> Iterator[Configuration]:
     item = Configuration(variant.head_dim or 0, 1, 1, batch=2, output="bf16")
     item = replace(item, splits=3) if kind_of(variant) == "plain" else replace(item, mask="causal")
     item = replace(item, page_size=64, kv_lens="ragged") if knows_pages(variant) else item
-    for t, s_k, heads, rows in product((2, 37, 300), (300, 700), (6, 600), (0, variant.shape.row_tile)):
+    for t, s_k, heads, rows in product((2, 37, 300), (250, 300, 700), (6, 600), (0, variant.shape.row_tile)):
         yield replace(item, t=t, s_k=s_k, heads=heads, rows=rows, kv_heads=2 if knows_heads(variant) else 1)
 
 

@@ -325,6 +325,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--head-dims", default="", help="of these alone, with commas between")
     parser.add_argument("--grouped", action="store_true", help="over several K/V heads alone")
+    parser.add_argument("--one-head", action="store_true", help="over one K/V head alone")
     parser.add_argument("--ragged", action="store_true", help="of lengths that differ alone, over several K/V heads")
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
@@ -337,6 +338,7 @@ def main() -> None:
         if shape.head_dim in of
         and not (options.ragged and not shape.lengths)
         and not ((options.ragged or options.grouped) and shape.kv_heads == 1)
+        and not (options.one_head and shape.kv_heads > 1)
     ]
     build_all(variants_of(shapes))
     print(f"built in {time.monotonic() - begin:.0f} s", flush=True)

@@ -43,7 +43,7 @@ inline bool may_balance(const Tables& tables, const Call& call, i64 asked) {
 
 // With `splits`, of so many; 0 leaves them open.
 inline Choice cheapest(const Tables& tables, const Call& call, bool by_head, double mean, i64 splits) {
-    const Decode of{call.head_dim, call.planes(), call.rows(), call.s_k, mean};
+    const Decode of{call.head_dim, call.planes(), call.rows(), call.s_k, mean, call.batch};
     const Rates& rates = rates_of(tables, call.head_dim);
     const Knows knows = by_head ? kHeads : kOneHead;
     const auto there = [&](i64 asked) {

@@ -14,7 +14,7 @@
 namespace fmha::planner {
 
 constexpr i64 kWideRows = 192, kLongRows = 128;
-constexpr i64 kLongKeys = 512;
+constexpr double kLongPace = 0.95;
 constexpr double kSmallBoxes = 1.15, kNarrowPace = 1.1, kAlike = 1.35;
 constexpr i64 kRowTile = 100;  // keys that would take what a row tile takes beside its own
 constexpr double kSpread[] = {0.3, 0.8, 1.2, 1.7};
@@ -39,7 +39,7 @@ inline std::span<const OfShape> packed_paces(i64 head_dim) {
     return {};
 }
 
-inline double wide_pace(i64 head_dim) { return head_dim == 64 ? 1.25 : 1.35; }
+inline double wide_pace(i64 head_dim) { return head_dim == 64 ? 1.25 : 1.4; }
 inline i64 narrow_rows(i64 head_dim) { return head_dim == 128 ? 250 : head_dim == 256 ? 64 : 0; }
 
 // Queries and keys of planes, and how many have so many.
@@ -96,7 +96,8 @@ inline bool is_wide(const Tables& tables, const Call& call) {
 }
 
 inline bool is_long(const Tables& tables, const Call& call) {
-    return call.head_dim == 256 && call.s_k > kLongKeys && takes_boxes(tables, call, kLongRows);
+    if (call.head_dim != 256 || !takes_boxes(tables, call, kLongRows)) return false;
+    return kLongPace * drawn_keys(tables, call, kLongRows) < drawn_keys(tables, call, 0);
 }
 
 inline bool is_narrow(const Tables& tables, const Call& call, i64 asked) {
