@@ -51,7 +51,8 @@ def symbol_of(wanted: str, symbols: Iterable[str]) -> str:
             raise UnknownNameError(f"{wanted} is the name of several: {', '.join(map(readable, found))}")
     if (cudas := _TORCHS.sub(lambda name: _CUDAS[name[1]], wanted)) != wanted:
         return symbol_of(cudas, known)
-    names = [readable(symbol) for symbol in known if not symbol.startswith("fmha_")]  # ours are nobody's kernels
+    theirs = [symbol for symbol in known if not symbol.startswith("fmha_")]  # ours are nobody's kernels but our own
+    names = [readable(symbol) for symbol in theirs or known]
     more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
     there = ", ".join(names[:MOST_TOLD]) + more or "none"
     raise UnknownNameError(f"there is no {wanted}; there are {there}")
