@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fmha.harness import account
@@ -23,11 +23,12 @@ MOST_KEPT = 64  # some 0.3 MB each
 Instructions = tuple[tuple[int, str], ...]  # of an entry, each with the line of the PTX that it is of; 0 for none
 
 
-def name_of(ptx: str, arch: str, compiler: str, disassembler: Path) -> str:
-    """The name under which what these make of PTX is kept."""
-    found = disassembler.stat()
-    tools = f"{arch} {compiler} {disassembler.resolve()} {found.st_size} {found.st_mtime_ns}"
-    return hashlib.sha256(f"{tools}\n{ptx}".encode()).hexdigest()
+def name_of(ptx: str, reading: str, version: str, tools: Sequence[Path]) -> str:
+    """The name under which what `tools` make of PTX, and a `reading` of that, are kept; `version` is the compiler's.
+    Its variables are options as well."""
+    found = [(str(tool.resolve()), stat.st_size, stat.st_mtime_ns) for tool in tools for stat in (tool.stat(),)]
+    options = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
+    return hashlib.sha256(json.dumps([ptx, reading, version, found, options]).encode()).hexdigest()
 
 
 def take(name: str) -> dict[str, Instructions] | None:

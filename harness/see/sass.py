@@ -6,6 +6,7 @@ of each SASS instruction. Lines change nothing of what ptxas makes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -89,7 +90,9 @@ def disassembled(ptx: str, arch: str, sources: Sequence[Instruction], where: Pat
     fails. ptxas and the disassembler take longer than the model does, so what they made once is kept."""
     nvdisasm, nvcc = find_nvdisasm(), find_nvcc()
     text = with_lines(ptx, frozenset(source.line for source in sources))
-    name = listings.name_of(text, arch, nvcc.version, nvdisasm)
+    reading = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    tools = [nvdisasm, *(tool for tool in (nvcc.path, nvcc.path.with_name("ptxas")) if tool.exists())]
+    name = listings.name_of(text, f"{arch} {reading}", nvcc.version, tools)
     if (found := listings.take(name)) is None:
         found = read(_listing(text, arch, nvcc.path, nvdisasm, where))
         listings.keep(name, found)

@@ -87,7 +87,8 @@ def verdict_line(record: RunRecord) -> str:
 
 def _leniently(record: RunRecord) -> str:
     """Which kernels were held to the lenient profile: there a PASS says less."""
-    kernels = {item.id.partition("_")[0]: None for item in record.configurations if item.stats.get("profile")}
+    lenient = (item.parameters.kernel for item in record.configurations if item.stats.get("profile"))
+    kernels = dict.fromkeys(kernel or "attention" for kernel in lenient)
     return f"; lenient rules: {', '.join(kernels)}" if kernels else ""
 
 

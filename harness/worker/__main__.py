@@ -243,7 +243,7 @@ def _launch(
         artifact = build.ptx if device.artifact == "ptx" else build.cubin
         module = device.load(Path(artifact)) if artifact else None
         _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
-        looked_at = watched(device)
+        looked_at = watched(device, work.subject.lenient)
         ran = work.subject.run(looked_at, module, build.variant, configuration, inputs)
         looked_at.check(work.subject.writes(configuration), merge_findings([(schedule, ran.report.findings)]))
         return ran

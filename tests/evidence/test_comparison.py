@@ -216,6 +216,16 @@ def test_a_gate_that_is_gone_and_one_that_was_tightened() -> None:
     )
 
 
+def test_rules_that_became_lenient() -> None:
+    strict, lenient = ({"stats": {"warp_instructions": 9} | more} for more in ({}, {"profile": "lenient"}))
+    (found,) = compare(changed(**strict), changed(**lenient)).regressions
+    words = "1 configuration(s) are judged by the lenient rules, no longer by the strict: hd64_t1_sk128"
+    assert (found.kind, found.text) == (Kind.JUDGE, words)
+    back = compare(changed(**lenient), changed(**strict))
+    assert (back.regressions, len(back.notes)) == ((), 1)
+    assert kinds(compare(changed(**lenient), changed(**lenient))) == []
+
+
 def test_a_guard_that_was_moved() -> None:
     guarded, other = record(), record(guard=False)
     assert kinds(compare(guarded, other)) == [(Kind.JUDGE, "guard", "guard")]

@@ -132,9 +132,11 @@ def test_the_verdict_names_kernels_that_lenient_rules_judged() -> None:
     run = record()
     assert "lenient" not in report.verdict_line(run)
     first, *others = run.configurations
-    told = first.model_copy(update={"stats": {**first.stats, "profile": "lenient"}})
-    run = run.model_copy(update={"configurations": [told, *others]})
-    assert report.verdict_line(run).endswith(f"; lenient rules: {first.id.partition('_')[0]}")
+    for kernel, told in ((None, "attention"), ("my_norm", "my_norm")):
+        parameters = first.parameters.model_copy(update={"kernel": kernel})
+        item = first.model_copy(update={"stats": {**first.stats, "profile": "lenient"}, "parameters": parameters})
+        seen = run.model_copy(update={"configurations": [item, *others]})
+        assert report.verdict_line(seen).endswith(f"; lenient rules: {told}")
 
 
 def test_a_reason_is_told_once_for_all_inputs_and_schedules() -> None:

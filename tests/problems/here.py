@@ -79,7 +79,7 @@ def judged(root: Path, where: str, name: str, values: Mapping[str, int], limits:
         return Verdict("build-error", str(error))
     inputs = adapter.inputs(0, case)
     expected = adapter.reference(case, inputs)
-    device = watched(EmulatorDevice(0, "realistic", threads=1))
+    device = watched(EmulatorDevice(0, "realistic", threads=1), subject.lenient)
     try:
         ran = subject.run(device, device.load(module), variant, case, inputs)
         device.check(subject.writes(case), ran.report.findings)

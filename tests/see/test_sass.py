@@ -188,16 +188,26 @@ def test_what_was_made_of_ptx_once_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: nvdisasm)
     module = chains()
     sources = module.decode("k", {}).sources
-    text = sass.with_lines(module.parsed.source, frozenset(source.line for source in sources))
-    names = [listings.name_of(*words, nvdisasm) for words in ((text, "sm_100a", "one version"), (text, "sm_100a", "b"))]
-    names += [listings.name_of(text + " ", "sm_100a", "one version", nvdisasm)]
-    assert len(set(names)) == 3
-    listings.keep(names[0], sass.read(LISTING))
+    names: list[str] = []
+    with monkeypatch.context() as made:
+        made.setattr(sass, "_listing", lambda *words: LISTING)
+        made.setattr(listings, "take", lambda name: names.append(name))
+        for ptx, arch, options, tool in (
+            (module.parsed.source, "sm_90a", "", ""),
+            (module.parsed.source + "\n", "sm_100a", "", ""),
+            (module.parsed.source, "sm_100a", "-Xptxas -O0", ""),
+            (module.parsed.source, "sm_100a", "", "another"),
+            (module.parsed.source, "sm_100a", "", ""),
+        ):
+            made.setenv("NVCC_APPEND_FLAGS", options)
+            (tmp_path / "ptxas").write_text(tool)
+            sass.disassembled(ptx, arch, sources, tmp_path)
+    assert len(set(names)) == 5
     found = sass.disassembled(module.parsed.source, "sm_100a", sources, tmp_path)
     assert found == {entry: sass.Sass(each) for entry, each in sass.read(LISTING).items()}
-    (kept,) = (tmp_path / "own" / listings.FOLDER).iterdir()
+    kept = tmp_path / "own" / listings.FOLDER / names[-1]
     kept.write_bytes(kept.read_bytes()[:-9])
-    assert listings.take(names[0]) is None
+    assert listings.take(names[-1]) is None
 
 
 @pytest.mark.nvcc

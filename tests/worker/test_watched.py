@@ -26,6 +26,7 @@ class Memory:
         self.artifact: Literal["ptx", "cubin"] = artifact
         self.memory = np.zeros(1 << 16, np.uint8)
         self.end = 0
+        self.lenient: list[bool] = []
 
     def alloc(self, nbytes: int, name: str) -> int:
         address, self.end = self.end, (self.end + nbytes + 255) // 256 * 256
@@ -43,6 +44,7 @@ class Memory:
     def load(self, artifact: Path) -> None: ...
 
     def launch(self, module: object, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
+        self.lenient.append(config.lenient)
         self.memory[int.from_bytes(params if isinstance(params, bytes) else params[0], "little")] ^= 1
         return LaunchReport()
 
@@ -109,3 +111,13 @@ def test_a_device_that_sees_no_access_has_zones_around_its_buffers(place: int, w
     launched(device, output + place)
     with pytest.raises(ChangedError, match=f"a launch wrote outside of its buffers: {words}"):
         device.check({"o"}, ())
+
+
+def test_a_launch_does_not_say_by_which_rules_it_is_judged() -> None:
+    """It may be the judged commit's launcher that asks for it."""
+    memory = Memory()
+    for lenient in (False, True):
+        for asked in (True, False):
+            config = LaunchConfig((1, 1, 1), (1, 1, 1), lenient=asked)
+            watched(memory, lenient).launch(None, "f", config, bytes(8))
+    assert memory.lenient == [False, False, True, True]

@@ -31,6 +31,7 @@ def differences(base: RunRecord, new: RunRecord, pairs: Pairs, missing: Iterable
     yield from _files(base, new)
     yield from _gates(base, new, common)
     yield from _guard(common)
+    yield from _profiles(common)
     gone = list(missing)
     if gone and (base.selection.suite == new.selection.suite or new.selection.suites):
         text = f"suite {new.selection.suite} has lost {len(gone)} configuration(s): {named(gone)}"
@@ -54,6 +55,22 @@ def _files(base: RunRecord, new: RunRecord) -> Iterator[Difference]:
     if a.digest != b.digest:
         names = sorted(name for name in a.files.keys() | b.files.keys() if a.files.get(name) != b.files.get(name))
         yield Difference("changed", "files", a.digest[:12], b.digest[:12], named(names))
+
+
+def _profiles(pairs: Pairs) -> Iterator[Difference]:
+    """Lenient rules leave out what strict ones report. Only the emulator has either, and counts instructions."""
+    both = [(a, b) for a, b in pairs if all("warp_instructions" in item.stats for item in (a, b))]
+    for before, after in (("strict", "lenient"), ("lenient", "strict")):
+        ids = [
+            b.id
+            for a, b in both
+            if (a.stats.get("profile", "strict"), b.stats.get("profile", "strict")) == (before, after)
+        ]
+        if ids:
+            text = (
+                f"{len(ids)} configuration(s) are judged by the {after} rules, no longer by the {before}: {named(ids)}"
+            )
+            yield Difference("profile", "rules", before, after, text, laxer=after == "lenient")
 
 
 def _gates(base: RunRecord, new: RunRecord, pairs: Pairs) -> Iterator[Difference]:

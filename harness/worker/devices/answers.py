@@ -22,7 +22,7 @@ ADDRESSES: Final = 1 << 64
 MOST_RATE: Final = 1e18  # bytes or operations a second
 
 # Of a configuration's counters, what the worker says itself.
-_OURS: Final = frozenset({"coverage", "schedules", "untimed"})
+_OURS: Final = frozenset({"coverage", "profile", "schedules", "untimed"})
 
 
 class AnswerError(Exception):

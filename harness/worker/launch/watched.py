@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,13 +28,15 @@ class ChangedError(Exception):
 
 class Watched:
     """`device`, which remembers what was uploaded, and has zones around its buffers where the device reports no access
-    outside of them by itself: a GPU's, which takes a cubin."""
+    outside of them by itself: a GPU's, which takes a cubin. It says by which profile a launch is judged, whatever the
+    launch says: it may be the judged commit's."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, lenient: bool) -> None:
         self.name = device.name
         self.artifact: Literal["ptx", "cubin"] = device.artifact
         self.multiprocessors = device.multiprocessors
         self._device = device
+        self._lenient = lenient
         self._zoned = device.artifact == "cubin"
         self._buffers: list[tuple[int, int, str]] = []
         self._uploaded: dict[int, NDArray[Any]] = {}
@@ -62,7 +65,7 @@ class Watched:
         return self._device.load(artifact)
 
     def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
-        return self._device.launch(module, entry, config, params)
+        return self._device.launch(module, entry, replace(config, lenient=self._lenient), params)
 
     def close(self) -> None:
         self._device.close()
@@ -87,8 +90,8 @@ class Watched:
 class RoomyWatched(Watched):
     """The same of a device that has the end of a tensor alone."""
 
-    def __init__(self, device: Roomy) -> None:
-        super().__init__(device)
+    def __init__(self, device: Roomy, lenient: bool) -> None:
+        super().__init__(device, lenient)
         self._roomy = device
 
     @property
@@ -109,9 +112,9 @@ class RoomyWatched(Watched):
         self._roomy.back(address, nbytes, name)
 
 
-def watched(device: Device) -> Watched:
-    """`device` for one run of one configuration."""
-    return RoomyWatched(device) if isinstance(device, Roomy) else Watched(device)
+def watched(device: Device, lenient: bool = False) -> Watched:
+    """`device` for one run of one configuration, whose launches are held to the lenient profile or not."""
+    return RoomyWatched(device, lenient) if isinstance(device, Roomy) else Watched(device, lenient)
 
 
 def _difference(name: str, given: NDArray[Any], left: NDArray[np.uint8]) -> str:

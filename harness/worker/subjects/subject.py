@@ -28,6 +28,10 @@ class SubjectRun(Protocol):
 class Subject(Protocol):
     """The steps of one configuration. What one of them makes is for the others of the same subject."""
 
+    @property
+    def lenient(self) -> bool:
+        """Whether its launches are held to the lenient profile: what launches them cannot say so."""
+
     def inputs(self, seed: int, configuration: Any) -> Any:
         """They depend on the seed and the configuration's problem alone."""
 
@@ -54,6 +58,8 @@ class Subject(Protocol):
 
 class Attention:
     """The kernels that fmha brings, launched by the `launcher` of their commit."""
+
+    lenient = False
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
