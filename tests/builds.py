@@ -61,7 +61,8 @@ def bring(kept: Path, folder: Path) -> None:
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists() and kept.is_dir():
-            shutil.copytree(kept, folder, ignore=shutil.ignore_patterns(".*"))
+            with contextlib.suppress(shutil.Error):  # another run may take an entry away; half of one is no entry
+                shutil.copytree(kept, folder, ignore=shutil.ignore_patterns(".*"))
 
 
 def keep(entry: Path, kept: Path) -> None:

@@ -474,3 +474,6 @@ def test_an_adapter_chooses_the_profile(tmp_path: Path) -> None:
 def test_a_profile_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="profile: 'loose' is not one of strict, lenient"):
         _ = adapter_of(tmp_path, TWICE, profile="loose").description
+    method = "def profile(self):\n    return 'strict'\n"
+    with pytest.raises(AdapterError, match="profile: '<bound method "):
+        _ = adapter_of(tmp_path, TWICE, method).description

@@ -69,7 +69,7 @@ class Answerer:
             "flags": encode(tuple(kernel.flags)),
             "overwrites": encode(tuple(kernel.overwrites)),
             "archs": encode(tuple(kernel.archs)),
-            "profile": kernel.profile,
+            "profile": kernel.profile if isinstance(kernel.profile, str) else repr(kernel.profile),
             "fields": [encode(field) for field in kernel.fields],
             "faults": type(kernel).fault is not Kernel.fault,
             "compiles": type(kernel).compile is not Kernel.compile,

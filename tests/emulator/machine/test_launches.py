@@ -187,6 +187,11 @@ def test_a_grid_that_spins_is_told_in_bounded_time() -> None:
 _STORE, _LOAD = "st.global.b32 [%at], %t;", "ld.global.b32 %r1, [%at]; @%p0 st.shared.b32 [slot], %r1;"
 _COUNT = "atom.global.add.u32 %r1, [{}], 1; @%p0 st.shared.b32 [slot], %r1;"
 
+_SECOND = (
+    "{ .reg .f32 %g<3>; mov.f32 %g2, 1.0; atom.global.add.v2.f32 {_, %g1}, [%out], {%g2, %g2};"
+    " @%p0 st.shared.f32 [slot], %g1; }"
+)
+
 
 @pytest.mark.parametrize(
     ("bodies", "beside", "found"),
@@ -203,6 +208,8 @@ _COUNT = "atom.global.add.u32 %r1, [{}], 1; @%p0 st.shared.b32 [slot], %r1;"
         (("", _STORE, _LOAD), [[], [1], None], [set(), set(), set()]),
         ((_COUNT.format("%at"),) * 2, [[], [1]], [set(), {"stream-counter"}]),
         ((_COUNT.format("%at"),) * 2, [[], []], [set(), set()]),
+        # Somebody looks at the second of two.
+        ((_SECOND,) * 2, [[], [1]], [set(), {"stream-counter"}]),
         # Nobody looks at the count.
         (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), set()]),
         (("red.global.add.u32 [%at], 1;",) * 2, [[], [1]], [set(), set()]),
