@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 from fmha.harness.contract.protocol import LaunchShape, Variant
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.compilers.cache import CacheError
+from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.compilers.read import repeatable
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import said_by, toolchain
 from tests.integration.test_own_kernels import fmha, repository_with
@@ -264,10 +265,45 @@ def test_flags_under_which_nvcc_does_not_tell_what_it_reads_build_anew_each_time
         (("-Xcompiler=-MF,elsewhere",), False),
         (("-MF", "elsewhere"), False),
         (("@flags.txt",), False),
+        (("-forward-unknown-to-host-compiler", "-Bkernel/tools/"), False),
+        (("-Bkernel/tools/",), False),
+        (("-Xcompiler", "-DA -Bkernel/tools/"), False),
+        (("-Xcompiler=-Wall,-Wp,-MF,elsewhere",), False),
+        (("-Xcompiler", "-fmodule-mapper=./x"), False),
+        (("-DA=1 -Bkernel/tools/",), False),
+        (("-D", "A -Bkernel/tools/"), False),
+        (("-I", "kernel -Bkernel/tools/"), False),
+        (("-Xptxas", "-v,-optf,x"), False),
+        (("-Xptxas=--options-file=x",), False),
+        (("-Xcicc", "-x"), False),
+        (("-Xcompiler",), False),
+        (("-std=c++17", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas=-v,-O3", "--use_fast_math"), True),
+        (("-D", "A=1", "-isystem", "/opt/cutlass/include", "-maxrregcount=128", "-Xcompiler", "-fPIC"), True),
     ],
 )
 def test_which_flags_hide_what_is_read(flags, expected):
     assert repeatable(flags) is expected
+
+
+@pytest.mark.parametrize(
+    "handing_on",
+    [("-forward-unknown-to-host-compiler", "-Btools/"), ("-Xcompiler", "-DNDEBUG -Btools/")],
+    ids=["forwarded", "behind a blank"],
+)
+def test_a_pass_of_the_host_compiler_that_a_commit_brings_is_never_stale(tree, handing_on):
+    """gcc takes it for its own, and no list of includes names it."""
+    real = subprocess.run(
+        ["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (tree / "include" / "listed.cuh").write_text("#ifndef LISTED\n#define LISTED 1000\n#endif\n")
+    own = tree / "tools" / "cc1plus"
+    own.parent.mkdir()
+    variant = replace(VARIANT, flags=(*VARIANT.flags, *handing_on))
+    for more, wanted in (("", 1230), (" -DLISTED=2000", 2230)):
+        own.write_text(f'#!/bin/sh\nexec {real} "$@"{more}\n')
+        own.chmod(0o755)
+        result = build(tree, variant)
+        assert (stored(result), result.cached) == (wanted, False)
 
 
 def test_good_ptx_that_a_commit_brings_is_not_taken(built, monkeypatch):
