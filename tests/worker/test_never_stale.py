@@ -306,6 +306,33 @@ def test_a_pass_of_the_host_compiler_that_a_commit_brings_is_never_stale(tree, h
         assert (stored(result), result.cached) == (wanted, False)
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\t", "\u3000", " "], ids=ascii)
+def test_a_header_with_any_space_in_its_name_is_never_stale(tree, space):
+    """gcc's list for make has a backslash before some of them, and parts at few."""
+    header = tree / "include" / f"a{space}b.cuh"
+    (tree / "include" / "listed.cuh").write_text(f'#include "{header.name}"\n')
+    for value in (1000, 2000):
+        header.write_text(f"#define LISTED {value}\n")
+        assert stored(build(tree)) == value + 230
+
+
+def test_what_time_it_is_decides_nothing(tree):
+    """Or a kernel could be right in some minutes, and kept in one of them."""
+    (tree / "include" / "listed.cuh").write_text("#define LISTED 1000 + sizeof(__DATE__) * 0 + (__TIME__)[4] - '0'\n")
+    assert stored(build(tree)) == 1230
+    (tree / "include" / "beside.cuh").write_text('#define BESIDE 200 + 0 * sizeof("" __TIMESTAMP__)\n')
+    assert not [build(tree).cached for _ in range(2) if build(tree).cached]
+
+
+def test_a_question_for_a_fifo_or_a_device_waits_for_nobody(tree, tmp_path):
+    """The judge itself looks whether what was asked for is there, and the author names any path."""
+    os.mkfifo(tmp_path / "fifo")
+    asked = " ".join(f'__has_include("{path}")' for path in (tmp_path / "fifo", "/proc/kmsg", "/dev/full"))
+    (tree / "include" / "listed.cuh").write_text(f"#define LISTED 1000\n// {asked}\n")
+    assert stored(build(tree)) == 1230
+    assert build(tree).cached
+
+
 def test_good_ptx_that_a_commit_brings_is_not_taken(built, monkeypatch):
     """Under the very names that its broken source is cached by."""
     good = build(built)

@@ -28,11 +28,13 @@ def searched_by(run: Run, nvcc: Path, flags: Sequence[str], scratch: Path) -> tu
     )
 
 
-def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> CompilerInputs:
-    """From nvcc's list for make."""
+def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> CompilerInputs | None:
+    """From nvcc's list for make; None for one with a file that is not there: the list was not understood."""
     read = listed(listing.decode("utf-8", "surrogateescape"))
     if source not in read:
         raise BuildError("nvcc does not list what it has read")
+    if not all(hashes.of(os.path.join(root, path)) for path in read):
+        return None
     return made_of(root, read, search, hashes)
 
 

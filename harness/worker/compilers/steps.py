@@ -149,7 +149,7 @@ def _listed(task: CompileTask, variant: Variant, how: Enclosed) -> CompilerInput
         task.searched[plain] = searched_by(run, task.toolchain.nvcc.path, plain, how.scratch)
     found = of_nvcc(task.root, variant.source, listing, task.searched[plain], task.hashes)
     system = ("/usr", *(str(folder) for folder in task.toolchain.roots))
-    return None if asks_by_macro(task.root, found, system) else found
+    return None if found is None or asks_by_macro(task.root, found, system) else found
 
 
 def _inside(root: Path, source: str) -> Path:
