@@ -41,7 +41,7 @@ _LAUNCHER: Final = str(Path(landlock.__file__).resolve())
 # What a compiler, an interpreter or a driver goes by. Of the rest some is secret, and none is needed.
 _KEPT: Final = frozenset(
     [
-        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "CC", "CXX"),
+        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "CC", "CXX", "SOURCE_DATE_EPOCH"),
         *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH"),
     ]
 )

@@ -45,12 +45,15 @@ _STREAM, _SEQUENCE, _KIND = 1, 5, 0xF  # of sockets
 _OF_A_USER = 2  # setpriority's PRIO_USER
 _OF_A_PROCESS = 1  # ioprio_set's IOPRIO_WHO_PROCESS
 _TRUNCATING, _HOW_OPEN = 0o1000, 0o3
-_TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type for others
+# TIOCSTI and TIOCLINUX, which type for others. FS_IOC_SETFLAGS, its 32 bits, FSSETXATTR and SETVERSION: attributes of
+# files that are open to read.
+_IOCTLS = (0x5412, 0x541C, 0x40086602, 0x40046602, 0x401C5820, 0x40087602)
+_FCNTLS = (1024, 1026)  # F_SETLEASE, which holds up writers outside, and F_NOTIFY
 _ARCHES = {
     "x86_64": (
         0xC000003E,
         {
-            "socket": 41, "connect": 42, "clone": 56, "clone3": 435, "ioctl": 16, "ptrace": 101,
+            "socket": 41, "connect": 42, "clone": 56, "clone3": 435, "ioctl": 16, "fcntl": 72, "ptrace": 101,
             "process_vm_readv": 310, "process_vm_writev": 311, "mount": 165, "umount2": 166, "pivot_root": 155,
             "unshare": 272, "setns": 308,
             "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
@@ -75,7 +78,7 @@ _ARCHES = {
     "aarch64": (
         0xC00000B7,
         {
-            "socket": 198, "connect": 203, "clone": 220, "clone3": 435, "ioctl": 29, "ptrace": 117,
+            "socket": 198, "connect": 203, "clone": 220, "clone3": 435, "ioctl": 29, "fcntl": 25, "ptrace": 117,
             "process_vm_readv": 270, "process_vm_writev": 271, "mount": 40, "umount2": 39, "pivot_root": 41,
             "unshare": 97, "setns": 268,
             "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282,
@@ -115,7 +118,7 @@ _REFUSED_ALONE = (
 _SCHEDULED = ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")  # of threads, by number
 _BY_ARGUMENT = frozenset(
     (
-        *("clone", "clone3", "ioctl", "socketpair", "prlimit64", "setpriority", "ioprio_set", "prctl"),
+        *("clone", "clone3", "ioctl", "fcntl", "socketpair", "prlimit64", "setpriority", "ioprio_set", "prctl"),
         *("truncate", "open", "openat", "openat2", *_SCHEDULED, *_PRETENDED, *_REFUSED_ALONE),
     )
 )
@@ -143,7 +146,8 @@ def system_call_filter(*, alone: bool, truncates: bool, gpu: bool, groups: bool 
     cases |= {
         "clone3": [_answer(_ENOSYS)],  # glibc falls back to clone, whose flags can be looked at
         "clone": [first, _word(_ANY, _NEW_NAMESPACES, 0, 1), eperm, allow],
-        "ioctl": [second, _word(_EQUAL, _TERMINAL[0], 1, 0), _word(_EQUAL, _TERMINAL[1], 0, 1), eperm, allow],
+        "ioctl": _but(second, _IOCTLS, eperm, allow),
+        "fcntl": _but(second, _FCNTLS, eperm, allow),
         # A pair of datagrams can be sent from to any address.
         "socketpair": [
             second, _word(_AND, _KIND), _word(_EQUAL, _STREAM, 1, 0), _word(_EQUAL, _SEQUENCE, 0, 1), allow, eperm,
@@ -171,6 +175,12 @@ def system_call_filter(*, alone: bool, truncates: bool, gpu: bool, groups: bool 
         if name in numbers:
             lines += [_word(_EQUAL, numbers[name], 0, len(case)), *case]
     return b"".join([*lines, allow])
+
+
+def _but(load: bytes, refused: tuple[int, ...], eperm: bytes, allow: bytes) -> list[bytes]:
+    """All is allowed but these values of an argument."""
+    last = len(refused) - 1
+    return [load, *(_word(_EQUAL, value, last - at, at == last) for at, value in enumerate(refused)), eperm, allow]
 
 
 def _answer(number: int) -> bytes:

@@ -246,3 +246,19 @@ def test_it_ends_with_the_process_that_started_it(mechanism: str, tmp_path: Path
         assert process.stdout.read(2) == b"up"
         # Its end of the pipe is closed once it has ended, sooner than by the alarm of its own.
         assert process.communicate(b"x", timeout=SECONDS) == (b"", None)
+
+
+def test_attributes_and_leases_of_files_that_are_read_are_not_taken(run: Callable[[str], Ran], tree: Path) -> None:
+    """An ioctl changes attributes by a descriptor that is open to read, and a lease holds up who writes outside."""
+    before = subprocess.run(["lsattr", str(tree / "file")], capture_output=True, text=True).stdout
+    name = str(tree / "file")
+    flags = f"f = open({name!r}); fcntl.ioctl(f, 0x40086602, (0xc0).to_bytes(8, 'little'))"
+    for code in (
+        flags,
+        f"f = open({name!r}); fcntl.fcntl(f, 1024, 0)",
+        f"f = os.open({str(tree)!r}, 0); fcntl.fcntl(f, 1026, 2)",
+    ):
+        ran = run(code)
+        assert ran.returncode != 0, code
+        assert "Operation not permitted" in ran.stderr, ran.stderr
+    assert subprocess.run(["lsattr", name], capture_output=True, text=True).stdout == before

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 from fmha.harness.contract.protocol import LaunchShape, Variant
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.compilers.cache import CacheError
+from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from fmha.harness.worker.compilers.read import repeatable
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import said_by, toolchain
 from tests.integration.test_own_kernels import fmha, repository_with
@@ -264,10 +265,72 @@ def test_flags_under_which_nvcc_does_not_tell_what_it_reads_build_anew_each_time
         (("-Xcompiler=-MF,elsewhere",), False),
         (("-MF", "elsewhere"), False),
         (("@flags.txt",), False),
+        (("-forward-unknown-to-host-compiler", "-Bkernel/tools/"), False),
+        (("-Bkernel/tools/",), False),
+        (("-Xcompiler", "-DA -Bkernel/tools/"), False),
+        (("-Xcompiler=-Wall,-Wp,-MF,elsewhere",), False),
+        (("-Xcompiler", "-fmodule-mapper=./x"), False),
+        (("-DA=1 -Bkernel/tools/",), False),
+        (("-D", "A -Bkernel/tools/"), False),
+        (("-I", "kernel -Bkernel/tools/"), False),
+        (("-Xptxas", "-v,-optf,x"), False),
+        (("-Xptxas=--options-file=x",), False),
+        (("-Xcicc", "-x"), False),
+        (("-Xcompiler",), False),
+        (("-std=c++17", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas=-v,-O3", "--use_fast_math"), True),
+        (("-D", "A=1", "-isystem", "/opt/cutlass/include", "-maxrregcount=128", "-Xcompiler", "-fPIC"), True),
     ],
 )
 def test_which_flags_hide_what_is_read(flags, expected):
     assert repeatable(flags) is expected
+
+
+@pytest.mark.parametrize(
+    "handing_on",
+    [("-forward-unknown-to-host-compiler", "-Btools/"), ("-Xcompiler", "-DNDEBUG -Btools/")],
+    ids=["forwarded", "behind a blank"],
+)
+def test_a_pass_of_the_host_compiler_that_a_commit_brings_is_never_stale(tree, handing_on):
+    """gcc takes it for its own, and no list of includes names it."""
+    real = subprocess.run(
+        ["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (tree / "include" / "listed.cuh").write_text("#ifndef LISTED\n#define LISTED 1000\n#endif\n")
+    own = tree / "tools" / "cc1plus"
+    own.parent.mkdir()
+    variant = replace(VARIANT, flags=(*VARIANT.flags, *handing_on))
+    for more, wanted in (("", 1230), (" -DLISTED=2000", 2230)):
+        own.write_text(f'#!/bin/sh\nexec {real} "$@"{more}\n')
+        own.chmod(0o755)
+        result = build(tree, variant)
+        assert (stored(result), result.cached) == (wanted, False)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\t", "\u3000", " "], ids=ascii)
+def test_a_header_with_any_space_in_its_name_is_never_stale(tree, space):
+    """gcc's list for make has a backslash before some of them, and parts at few."""
+    header = tree / "include" / f"a{space}b.cuh"
+    (tree / "include" / "listed.cuh").write_text(f'#include "{header.name}"\n')
+    for value in (1000, 2000):
+        header.write_text(f"#define LISTED {value}\n")
+        assert stored(build(tree)) == value + 230
+
+
+def test_what_time_it_is_decides_nothing(tree):
+    """Or a kernel could be right in some minutes, and kept in one of them."""
+    (tree / "include" / "listed.cuh").write_text("#define LISTED 1000 + sizeof(__DATE__) * 0 + (__TIME__)[4] - '0'\n")
+    assert stored(build(tree)) == 1230
+    (tree / "include" / "beside.cuh").write_text('#define BESIDE 200 + 0 * sizeof("" __TIMESTAMP__)\n')
+    assert not [build(tree).cached for _ in range(2) if build(tree).cached]
+
+
+def test_a_question_for_a_fifo_or_a_device_waits_for_nobody(tree, tmp_path):
+    """The judge itself looks whether what was asked for is there, and the author names any path."""
+    os.mkfifo(tmp_path / "fifo")
+    asked = " ".join(f'__has_include("{path}")' for path in (tmp_path / "fifo", "/proc/kmsg", "/dev/full"))
+    (tree / "include" / "listed.cuh").write_text(f"#define LISTED 1000\n// {asked}\n")
+    assert stored(build(tree)) == 1230
+    assert build(tree).cached
 
 
 def test_good_ptx_that_a_commit_brings_is_not_taken(built, monkeypatch):

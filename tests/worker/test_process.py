@@ -84,6 +84,17 @@ def test_run_group_ends_who_writes_without_end(tmp_path):
     assert not run_group(["echo", "y"], cwd=tmp_path, limit_seconds=60, limit_bytes=2).flooded
 
 
+def test_run_group_reads_no_more_than_its_limit_of_a_file_that_is_made_long(tmp_path):
+    """Without a byte written: the reader would hold 2 GiB of nothing."""
+    heard = []
+    command = [sys.executable, "-c", "import os; os.ftruncate(1, 1 << 33)"]
+    done = run_group(
+        command, cwd=tmp_path, limit_seconds=60, limit_bytes=1 << 20, heard=lambda data: heard.append(len(data))
+    )
+    assert done.flooded
+    assert sum(heard) <= 2 << 20
+
+
 def test_run_group_ends_everybody_when_it_is_cancelled(tmp_path):
     cancel = threading.Event()
     cancel.set()

@@ -53,6 +53,9 @@ class BuildError(Exception):
     """One variant cannot be built: a headline, then the detail."""
 
 
+_NO_TIME = {"SOURCE_DATE_EPOCH": "0"}  # __DATE__ and __TIME__ are of it: a build is what its sources are, whenever
+
+
 def environment() -> dict[str, str]:
     """What compilers are given of this process's variables."""
     return {name: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
@@ -79,7 +82,7 @@ class Enclosed:
         """Runs a compiler in the root, so that relative paths are the same on every machine; BuildError unless it
         succeeds."""
         grant = Grant(read=(self.root, *self.read), write=(self.scratch,))
-        given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C"}
+        given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C", **_NO_TIME}
         timed = ["/bin/sh", "-c", _TIMED, "sh", str(self.scratch / TIMES), *command]
         inside, variables = enclose(timed, grant, cwd=self.root, environment=given)
         completed = _by_signal(

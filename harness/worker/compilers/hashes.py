@@ -7,6 +7,7 @@ again without stat showing it, so that its hash is not kept.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -38,11 +39,14 @@ class Hashes:
     def of(self, path: str) -> str:
         """The sha256 of what is at `path`; empty where no file is."""
         try:
-            facts = _facts(os.stat(path))
+            found = os.stat(path)  # a commit may ask for any path: a FIFO is not waited for, nor a device opened
+            if not stat.S_ISREG(found.st_mode) or found.st_dev in _made_up():
+                return ""
+            facts = _facts(found)
             known = self._files.get(path)
             if known and known[0] == facts:
                 return known[1]
-            with open(path, "rb") as file:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 before = os.fstat(file.fileno())
                 if not stat.S_ISREG(before.st_mode):
                     return ""
@@ -85,6 +89,12 @@ class Hashes:
             except OSError:
                 os.unlink(name)
                 raise
+
+
+@functools.cache
+def _made_up() -> frozenset[int]:
+    """File systems whose files the kernel makes up, some of them without an end."""
+    return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.isdir(path))
 
 
 def _facts(found: os.stat_result) -> Facts:

@@ -21,7 +21,8 @@ _ASKED = re.compile(r'(?:__has_(?:include(?:_next)?|embed)|\w*HAS_INCLUDE\w*)\s*
 _QUESTION = re.compile(r"\b__has_(?:include_next|include|embed|)(?!\w)")
 _OF_A_NAME = re.compile(r'\s*\(\s*[<"]')
 _OF_NOTHING = re.compile(r"(?:\bdefined\s*\(?|#\s*(?:ifdef|ifndef|undef))\s*\Z")
-_WORD = re.compile(r"(?:\\[ #\n]|\$\$|[^\s\\]|\\)+")
+# Parted at blanks and ends of lines alone: a name may have any other space, a tab behind a backslash.
+_WORD = re.compile(r"(?:\\[ \t#\n]|\$\$|[^ \n\\]|\\)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +99,14 @@ def _asked(path: str) -> list[str]:
 
 def asks_by_macro(root: Path, inputs: CompilerInputs, toolchain: Sequence[str]) -> bool:
     """Whether a file outside of the folders `toolchain` asks by __has_include for what a macro makes up: no reading of
-    its text tells which file that is."""
+    its text tells which file that is. Or for the time of its file, which is no part of what was read."""
     known = tuple(f"{folder}/" for folder in toolchain)
     paths = (os.path.join(root, path) for path in inputs.files)
     return any(_made_up(_text(path)) for path in paths if not path.startswith(known))
 
 
 def _made_up(text: str) -> bool:
-    return any(
+    return "__TIMESTAMP__" in text or any(
         not _OF_A_NAME.match(text, found.end()) and not _OF_NOTHING.search(text[: found.start()])
         for found in _QUESTION.finditer(text)
     )
@@ -133,7 +134,7 @@ def _gap(base: str, path: str, hashes: Hashes) -> tuple[str, str] | None:
 
 def listed(text: str) -> list[str]:
     """The files of a compiler's list for make: all but the target."""
-    words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in _WORD.findall(text.replace("\\\n", " "))]
+    words = [re.sub(r"\\([ \t#])", r"\1", word).replace("$$", "$") for word in _WORD.findall(text.replace("\\\n", " "))]
     start = next((at + 1 for at, word in enumerate(words) if word.endswith(":")), 0)
     return words[start:]
 

@@ -16,26 +16,8 @@ from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import CompilerInputs, listed, made_of, searched
 
 CLOCK_NS = 20_000_000  # how far a file's time may lie behind the clock
-# With them a build reads what no list names: files of options, other compilers and their plugins, lists elsewhere.
-_UNLISTED = (
-    "-M", "--generate-dependencies", "--generate-nonsystem-dependencies", "--dependency", "-optf", "--options-file",
-    "-ccbin", "--compiler-bindir", "--dryrun", "-dryrun", "@",
-)  # fmt: skip
-_UNLISTED_OF_HOST = (
-    "-M", "-fplugin", "-specs", "-wrapper", "-B", "--sysroot", "-isysroot", "-iprefix", "-iwithprefix", "@",
-)  # fmt: skip
-_TO_HOST = ("-Xcompiler", "--compiler-options")
 _UNSTORED = ("/proc/", "/sys/")
 Run = Callable[[Sequence[str]], str]
-
-
-def repeatable(flags: Sequence[str]) -> bool:
-    """Whether all that nvcc reads under `flags` can be told."""
-    if any(flag.startswith(_UNLISTED) for flag in flags):
-        return False
-    given = [after for flag, after in zip(flags, [*flags[1:], ""], strict=False) if flag in _TO_HOST]
-    given += [flag.partition("=")[2] for flag in flags if flag.startswith(tuple(f"{name}=" for name in _TO_HOST))]
-    return not any(part.startswith(_UNLISTED_OF_HOST) for text in given for part in text.split(","))
 
 
 def searched_by(run: Run, nvcc: Path, flags: Sequence[str], scratch: Path) -> tuple[str, ...]:
@@ -46,11 +28,13 @@ def searched_by(run: Run, nvcc: Path, flags: Sequence[str], scratch: Path) -> tu
     )
 
 
-def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> CompilerInputs:
-    """From nvcc's list for make."""
+def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hashes: Hashes) -> CompilerInputs | None:
+    """From nvcc's list for make; None for one with a file that is not there: the list was not understood."""
     read = listed(listing.decode("utf-8", "surrogateescape"))
     if source not in read:
         raise BuildError("nvcc does not list what it has read")
+    if not all(hashes.of(os.path.join(root, path)) for path in read):
+        return None
     return made_of(root, read, search, hashes)
 
 

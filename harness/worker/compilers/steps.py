@@ -16,10 +16,11 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.abi import HEADERS, header
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
+from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.inputs import CompilerInputs, asks_by_macro
 from fmha.harness.worker.compilers.ptxas import parse_resources
-from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, repeatable, searched_by
+from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, searched_by
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import Toolchain
 
@@ -148,7 +149,7 @@ def _listed(task: CompileTask, variant: Variant, how: Enclosed) -> CompilerInput
         task.searched[plain] = searched_by(run, task.toolchain.nvcc.path, plain, how.scratch)
     found = of_nvcc(task.root, variant.source, listing, task.searched[plain], task.hashes)
     system = ("/usr", *(str(folder) for folder in task.toolchain.roots))
-    return None if asks_by_macro(task.root, found, system) else found
+    return None if found is None or asks_by_macro(task.root, found, system) else found
 
 
 def _inside(root: Path, source: str) -> Path:

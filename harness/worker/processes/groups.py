@@ -25,6 +25,7 @@ POLL_SECONDS = 0.02
 TICK_SECONDS = 0.1  # how late a limit or a cancellation may be noticed
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 KILL_SECONDS = 10.0  # for the kernel to carry out a SIGKILL
+_PIECE = 1 << 20
 _PR_SET_PDEATHSIG = 1
 _MESSAGE_CHARACTERS = 300
 
@@ -115,20 +116,23 @@ def run_group(
             while not wait_for_exit(process, TICK_SECONDS) and not cancel.is_set() and not (timed_out or flooded):
                 timed_out = time.monotonic() - start > limit_seconds
                 flooded = limit_bytes is not None and os.fstat(output.fileno()).st_size > limit_bytes
-                at += _hand_on(output, at, heard)
+                at += _hand_on(output, at, heard, limit_bytes)
         finally:
             terminate_group(process)
-        _hand_on(output, at, heard)
+        _hand_on(output, at, heard, limit_bytes)
         output.seek(0)
         flooded = flooded or (limit_bytes is not None and os.fstat(output.fileno()).st_size > limit_bytes)
         text = output.read(limit_bytes if flooded else None).decode("utf-8", errors="replace")
     return Completed(process.returncode, text, timed_out, time.monotonic() - start, flooded)
 
 
-def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None]) -> int:
-    data = os.pread(output.fileno(), os.fstat(output.fileno()).st_size - at, at)
-    heard(data)
-    return len(data)
+def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None], most: int | None) -> int:
+    """What has come since `at`, in pieces, and up to `most`: a file can be made long without anything in it."""
+    start = at
+    while (most is None or at <= most) and (data := os.pread(output.fileno(), _PIECE, at)):
+        heard(data)
+        at += len(data)
+    return at - start
 
 
 def group_members(pgid: int) -> tuple[int, ...]:
