@@ -4,6 +4,7 @@ nothing behind."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_what_the_kernels_side_does_instead_of_an_answer_is_said(
     planted: Callable[..., tuple[int, str]], code: str, words: str | None
 ) -> None:
     result, said = planted(lambda root: _into(root, "__init__.py", code))
-    assert "Traceback" not in said.replace('Traceback (most recent call last):\n  File "<frozen runpy>', "")
+    assert not re.search(r"^Traceback", said, re.MULTILINE)  # what the other side says of itself is marked
     if words is None:
         assert result == ExitCode.PASS, said
     else:

@@ -8,7 +8,7 @@ from fmha.harness.contract.device import LaunchReport
 from fmha.harness.contract.protocol import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import make_inputs
-from fmha.harness.judge.oracle.measure import measure
+from fmha.harness.judge.oracle.measure import general, measure
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import reference
 
@@ -219,3 +219,17 @@ def test_what_a_flushed_factor_leaves_is_right_as_zero():
     configuration = dataclasses.replace(CONFIGURATION, output="fp32", sink="finite")
     measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
     assert (measured.cosine, measured.relative_l2, measured.max_error) == (pytest.approx(1), 0, 0)
+
+
+def test_an_infinity_of_the_reference_is_right_where_it_is_and_a_nan_is_not() -> None:
+    wanted = np.array([1.0, np.inf, -np.inf, 2.0])
+    measured = general([(wanted.copy(), wanted, 0)], "")
+    assert (measured.cosine, measured.relative_l2) == (pytest.approx(1.0), 0.0)
+    assert measured.nonfinite_mismatches == 0
+    numbers = general([(wanted * [1.5, 1, 1, 1], wanted, 0)], "")
+    assert (numbers.max_error, numbers.nonfinite_mismatches) == (0.25, 0)
+    other = general([(wanted * [1, -1, 1, 1], wanted, 0)], "")
+    assert np.isnan(other.cosine)
+    assert other.nonfinite_mismatches == 1
+    both = np.array([1.0, np.nan])
+    assert np.isnan(general([(both, both, 0)], "").cosine)

@@ -60,14 +60,19 @@ def _row_sum_error(values: Statistic, wanted: Array, visible: NDArray[np.bool_])
 
 def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
     """Of any kernel: what every output is, what it should be, and how many of its elements nobody wrote. The worst of
-    all outputs, each compared by itself."""
+    all outputs, each compared by itself. An infinity where there should be that one is right, and is no number."""
     found = []
     with np.errstate(all="ignore"):
         for values, wanted, unwritten in outputs:
-            off = values - wanted
-            norms = float(np.linalg.norm(off)), float(np.linalg.norm(wanted))
-            mismatches = int(np.count_nonzero(classes(values) != classes(wanted)))
-            found.append((cosine(values, wanted), ratio(*norms), ratio(peak(off), peak(wanted)), mismatches, unwritten))
+            kinds, wanted_kinds = classes(values), classes(wanted)
+            mismatches = int(np.count_nonzero(kinds != wanted_kinds))
+            alike = (kinds == wanted_kinds) & np.isinf(wanted)
+            numbers, should = (np.where(alike, 0.0, array) for array in (values, wanted))
+            off = numbers - should
+            norms = float(np.linalg.norm(off)), float(np.linalg.norm(should))
+            found.append(
+                (cosine(numbers, should), ratio(*norms), ratio(peak(off), peak(should)), mismatches, unwritten)
+            )
     cosines, l2, peaks, mismatched, missing = zip(*found, strict=True)
     return Measurement(
         cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer

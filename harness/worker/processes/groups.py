@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 POLL_SECONDS = 0.02
 TICK_SECONDS = 0.1  # how late a limit or a cancellation may be noticed
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 KILL_SECONDS = 10.0  # for the kernel to carry out a SIGKILL
 _PIECE = 1 << 20
+MARK: Final = "| "  # before each line that a process beyond the wall has said
 _PR_SET_PDEATHSIG = 1
 _MESSAGE_CHARACTERS = 300
 
@@ -207,7 +208,7 @@ def describe_exit(returncode: int) -> str:
 
 def last_words(said: bytes) -> str:
     """The line of a process's standard error that says most: a fatal error's first, else the last one."""
-    lines = [line.strip() for line in said.decode("utf-8", errors="replace").splitlines()]
+    lines = [line.strip().removeprefix(MARK) for line in said.decode("utf-8", errors="replace").splitlines()]
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal or [line for line in lines if line] or [""])[-1][:_MESSAGE_CHARACTERS]
 

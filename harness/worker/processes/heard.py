@@ -10,15 +10,16 @@ import threading
 from typing import IO, Final
 
 from fmha.harness.text import lines
-from fmha.harness.worker.processes.groups import GRACE_SECONDS, last_words
+from fmha.harness.worker.processes.groups import GRACE_SECONDS, MARK, last_words
 
-MOST_STDERR: Final = 1 << 20  # bytes of its standard error that are handed on
+MOST_STDERR: Final = 1 << 20  # characters of its standard error that are handed on
 _TAIL_BYTES: Final = 1 << 16
 
 
 class Heard:
-    """What comes from the standard error of a process that is not trusted: the first MOST_STDERR bytes go to ours as
-    text that a terminal and a CI system show and do not obey, all is read, and the end is kept.
+    """What comes from the standard error of a process that is not trusted: the first MOST_STDERR characters go to ours
+    as text that a terminal and a CI system show and do not obey, each line behind MARK, so that nobody takes it for
+    ours; all is read, and the end is kept.
 
     What floods it fills no disk and is no sign of life: with nothing handed on, a worker is silent.
     """
@@ -26,6 +27,7 @@ class Heard:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._left = MOST_STDERR
+        self._within = False  # a line whose beginning was handed on
         self._tail = bytearray()
         self._taking = threading.Lock()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -59,9 +61,16 @@ class Heard:
         data = os.read(self._stream.fileno(), _TAIL_BYTES)
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         if data and self._left > 0:
-            cut = data if len(data) < self._left else data[: self._left] + b"\n(the rest is left out)\n"
-            self._left -= len(data)
+            text = self._marked("\n".join(lines(data.decode("utf-8", errors="replace"))))
+            cut = text if len(text) < self._left else text[: self._left] + "\n(the rest is left out)\n"
+            self._left -= len(text)
             with contextlib.suppress(OSError):  # a full disk costs nobody a result
-                sys.stderr.write("\n".join(lines(cut.decode("utf-8", errors="replace"))))
+                sys.stderr.write(cut)
                 sys.stderr.flush()
         return bool(data)
+
+    def _marked(self, text: str) -> str:
+        """With MARK at the beginning of each line."""
+        marked = "".join(MARK + line for line in text.splitlines(keepends=True))
+        begun, self._within = self._within, not text.endswith("\n")
+        return marked.removeprefix(MARK) if begun else marked

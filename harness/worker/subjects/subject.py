@@ -59,10 +59,12 @@ class Subject(Protocol):
 class Attention:
     """The kernels that fmha brings, launched by the `launcher` of their commit."""
 
-    lenient = False
-
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
+
+    @property
+    def lenient(self) -> bool:
+        return False
 
     def inputs(self, seed: int, configuration: Configuration) -> Inputs:
         return make_inputs(seed, configuration)
