@@ -112,3 +112,13 @@ def test_the_ways_of_data_name_functions_that_are_there() -> None:
             missing += [f"{name}: {where}"] if not re.search(rf"\b{name}\b", text) else []
     assert missing == []
     assert seen > 20
+
+
+def test_records_that_pages_and_tests_name_are_committed() -> None:
+    """.gitignore leaves out what runs write to results/, and with it a record that is to be kept."""
+    found = subprocess.run(
+        ["git", "grep", "-hIoE", r"results/[a-z0-9-]+-[hb][12]00[a-z0-9_]*\.json", "--", "docs", "tests", "tools"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(found.stdout.split()) - set(listed.stdout.split()) == set()
