@@ -21,7 +21,7 @@ class Checkout:
     def on(self, host: HostSettings) -> RunPlace:
         """A host with a supervisor, seen from this checkout. Raises UserError for other hosts."""
         if host.remote is None:
-            raise UserError(f"host {host.name!r} keeps no runs", next_step="name a host of kind ssh or local")
+            raise UserError(f"host {host.name!r} keeps no runs", next_step="name a host of kind ssh, slurm or local")
         return RunPlace(self.root, self.matrix, host)
 
     def named(self, name: str) -> RunPlace:

@@ -133,6 +133,8 @@ def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None], most: i
     while (most is None or at <= most) and (data := os.pread(output.fileno(), _PIECE, at)):
         heard(data)
         at += len(data)
+    if at == start:
+        heard(b"")  # of silence too
     return at - start
 
 
