@@ -5,6 +5,8 @@ Nothing in it comes with a commit. It is the account's alone, or it is refused: 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -37,6 +39,31 @@ def folder(name: str, outside: Path | None = None) -> Path:
             next_step=f"set {VARIABLE} to a folder elsewhere",
         )
     return found
+
+
+def take(path: Path) -> bytes | None:
+    """What `keep` wrote to a file; None where that is not there, or damaged."""
+    with contextlib.suppress(OSError):
+        head, _, data = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(data).hexdigest().encode() == head:
+            return data
+    return None
+
+
+def keep(path: Path, data: bytes, most: int) -> None:
+    """Writes a file whole, behind a digest of it, and leaves the latest `most` of its folder. Raises OSError."""
+    import tempfile  # here: as a rule nothing is to be written, and a command waits for its imports
+
+    descriptor, part = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+    for old in sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)[most:]:
+        old.unlink(missing_ok=True)
 
 
 def in_checkout(root: Path, name: str) -> Path:

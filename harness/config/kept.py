@@ -11,7 +11,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,10 +40,9 @@ def plain(root: Path, name: str) -> dict[str, Any] | None:
     """What is kept under a name, as it was written; None where there is nothing. `root` is the checkout, in which it
     cannot lie: a commit could bring it."""
     with contextlib.suppress(FmhaError, OSError, ValueError):
-        head, _, text = (account.folder(FOLDER, outside=root) / name).read_bytes().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() == head:
-            found = json.loads(text)
-            return found if isinstance(found, dict) else None
+        text = account.take(account.folder(FOLDER, outside=root) / name)
+        found = None if text is None else json.loads(text)
+        return found if isinstance(found, dict) else None
     return None
 
 
@@ -65,19 +63,7 @@ def keep(root: Path, name: str, matrix: Matrix) -> None:
 
     text = json.dumps(plain_of(matrix), separators=(",", ":")).encode()
     with contextlib.suppress(FmhaError, OSError):
-        folder = account.folder(FOLDER, outside=root)
-        import tempfile  # here: as a rule nothing is to be written, and a command waits for its imports
-
-        descriptor, part = tempfile.mkstemp(prefix=".new-", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-            os.replace(part, folder / name)
-        except BaseException:
-            os.unlink(part)
-            raise
-        for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
-            old.unlink(missing_ok=True)
+        account.keep(account.folder(FOLDER, outside=root) / name, text, MOST_KEPT)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,9 +34,8 @@ def take(name: str) -> dict[str, Instructions] | None:
     """The instructions of each entry; None where nothing is kept, or it is damaged."""
     with contextlib.suppress(FmhaError, OSError, ValueError, TypeError, AttributeError):
         path = account.folder(FOLDER) / name
-        head, _, text = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() == head:
-            os.utime(path)
+        if (text := account.take(path)) is not None:
+            os.utime(path)  # the latest are those that were used last
             return {entry: tuple((line, said) for line, said in each) for entry, each in json.loads(text).items()}
     return None
 
@@ -46,14 +44,4 @@ def keep(name: str, found: Mapping[str, Instructions]) -> None:
     """Keeps them, and of all the last that were used. That it cannot is no failure."""
     text = json.dumps(found, separators=(",", ":")).encode()
     with contextlib.suppress(FmhaError, OSError):
-        folder = account.folder(FOLDER)
-        descriptor, part = tempfile.mkstemp(prefix=".new-", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-            os.replace(part, folder / name)
-        except BaseException:
-            os.unlink(part)
-            raise
-        for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
-            old.unlink(missing_ok=True)
+        account.keep(account.folder(FOLDER) / name, text, MOST_KEPT)

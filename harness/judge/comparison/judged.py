@@ -59,17 +59,15 @@ def _files(base: RunRecord, new: RunRecord) -> Iterator[Difference]:
 
 def _profiles(pairs: Pairs) -> Iterator[Difference]:
     """Lenient rules leave out what strict ones report. Only the emulator has either, and counts instructions."""
-    both = [(a, b) for a, b in pairs if all("warp_instructions" in item.stats for item in (a, b))]
-    for before, after in (("strict", "lenient"), ("lenient", "strict")):
-        ids = [
-            b.id
-            for a, b in both
-            if (a.stats.get("profile", "strict"), b.stats.get("profile", "strict")) == (before, after)
-        ]
-        if ids:
-            text = (
-                f"{len(ids)} configuration(s) are judged by the {after} rules, no longer by the {before}: {named(ids)}"
-            )
+    moved: dict[tuple[str, str], list[str]] = {}
+    for a, b in pairs:
+        if "warp_instructions" in a.stats and "warp_instructions" in b.stats:
+            rules = str(a.stats.get("profile", "strict")), str(b.stats.get("profile", "strict"))
+            moved.setdefault(rules, []).append(b.id)
+    for (before, after), ids in moved.items():
+        if before != after:
+            what = f"judged by the {after} rules, no longer by the {before}"
+            text = f"{len(ids)} configuration(s) are {what}: {named(ids)}"
             yield Difference("profile", "rules", before, after, text, laxer=after == "lenient")
 
 
