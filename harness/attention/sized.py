@@ -30,7 +30,9 @@ from fmha.harness.worker.devices import calls, cuda
 MOST_OPTIONS: Final = 256  # sets of them that are kept
 MOST_LONGEST: Final = 1 << 62
 LONGEST: Final = slice(OPTIONS.index("max_seqlen_q"), OPTIONS.index("max_seqlen_k") + 1)  # of options, sizes
-# Options that the planner is told, and the device, which changes nothing.
+# Options that the planner is told, and the device, which changes nothing. One more is a field of Known, which `learn`
+# and `planned` hand on; a field of Options in worker/devices/native/parse.hpp, which `call_of` there, `plan` of
+# planner.cpp and `fill` of launch.hpp act by; and a draw of tests/harness/test_planner.py, which compares.
 TOLD: Final = frozenset((
     "scale", "causal", "window", "max_seqlen_q", "max_seqlen_k", "normalise", "output_dtype", "splits", "statistics",
     "device",

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fmha.harness.config.section import Seconds, Section, wrong
-from fmha.harness.config.settings import HostSettings, Isolation, RemoteSettings, Schedule, SecretSource, Sync
+from fmha.harness.config.settings import (
+    SUPERVISED,
+    HostKind,
+    HostSettings,
+    Isolation,
+    RemoteSettings,
+    Schedule,
+    SecretSource,
+    Sync,
+    WayName,
+    either,
+)
 
 
 def _printable(text: str) -> str:
@@ -42,6 +54,12 @@ Line = Annotated[Text, AfterValidator(_filled)]
 Device = Annotated[str, AfterValidator(_device)]
 Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The settings that every kind has, and those of some kinds alone; the rest are for the kinds with a supervisor.
+OF_ALL = frozenset(("kind", "schedule", "arch", "workers"))
+OF_KINDS: Mapping[str, tuple[HostKind, ...]] = {
+    "alias": ("ssh", "slurm"), "slurm": ("slurm",), "mma_sums": ("emulator",),
+}  # fmt: skip
+WAYS: Mapping[HostKind, WayName] = {"ssh": "ssh", "local": "here"}  # a host of kind slurm says which: slurm.login
 DEFAULT_SETUP = "sh scripts/environment.sh"
 DEFAULT_FILES = (
     "pyproject.toml",
@@ -126,7 +144,7 @@ class SlurmSection(Section):
     """What a host of kind slurm asks its scheduler for; empty is the site's default. `tasks` is how many it is asked
     for at once, at the most; `late_seconds`, how late a node may see what another has written."""
 
-    login: Literal["ssh", "here"] = "ssh"
+    login: WayName = "ssh"
     tasks: Count = 1
     partition: Text = ""
     account: Text = ""
@@ -146,7 +164,7 @@ class HostSection(Section):
     """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor: `ssh`,
     `slurm` and `local`; `mma_sums` is for the emulator, `workers` for what has no GPU."""
 
-    kind: Literal["emulator", "local", "ssh", "slurm"]
+    kind: HostKind
     schedule: Schedule = "realistic"
     mma_sums: Literal["fast", "silicon"] = "fast"
     workers: Count | None = None
@@ -173,17 +191,11 @@ class HostSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        own = {"kind", "schedule", "mma_sums", "arch", "workers"}
-        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - own)):
-            raise wrong((odd[0],), "is for hosts of kind ssh, slurm or local")
-        if self.kind != "slurm" and "slurm" in self.model_fields_set:
-            raise wrong(("slurm",), "is for hosts of kind slurm")
-        if self.kind != "emulator" and "mma_sums" in self.model_fields_set:
-            raise wrong(("mma_sums",), "is for hosts of kind emulator")
+        for name in sorted(self.model_fields_set - OF_ALL):
+            if self.kind not in (kinds := OF_KINDS.get(name, SUPERVISED)):
+                raise wrong((name,), f"is for hosts of kind {either(kinds)}")
         if self.workers is not None and self.kind != "emulator" and self.device != "emulator":
             raise wrong(("workers",), "is for the emulator; gpus.count says how many GPUs a run may take")
-        if self.kind == "local" and self.alias is not None:
-            raise wrong(("alias",), "is for hosts of kind ssh or slurm")
         for section, names in (("env", self.env), ("secrets", self.secrets)):
             for name in names:
                 if not VARIABLE.fullmatch(name):
@@ -232,7 +244,7 @@ class HostSection(Section):
                     "nvidia_smi": smi,
                 },
                 slurm=self._slurm() if self.kind == "slurm" else None,
-                here=self.kind == "local" or (self.kind == "slurm" and self.slurm.login == "here"),
+                way=self.slurm.login if self.kind == "slurm" else WAYS[self.kind],
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -12,6 +12,14 @@ Schedule = Literal["realistic", "early", "late", "random"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 Sync = Literal["auto", "remote", "direct"]
 Isolation = Literal["auto", "require", "off"]
+HostKind = Literal["emulator", "local", "ssh", "slurm"]
+SUPERVISED: tuple[HostKind, ...] = ("ssh", "slurm", "local")  # whose hosts keep runs; an agent there answers
+WayName = Literal["ssh", "here"]  # to an agent: fmha.harness.hosts.ways has a row of each
+
+
+def either(names: Sequence[str]) -> str:
+    """One of them, in words."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,13 @@ class RemoteSettings:
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
     isolation: Isolation = "auto"  # of what the commit brings: the best that the host has, nothing less, or none
     slurm: Mapping[str, object] | None = None  # plain data, as fmha.harness.supervisor.slurm reads it
-    here: bool = False  # the supervisor runs on this machine
+    way: WayName = "ssh"  # to the agent
     own: frozenset[str] = frozenset()  # settings that stand in one's own file, and in no checkout: sections as `a.b`
+
+    @property
+    def here(self) -> bool:
+        """Whether the supervisor runs on this machine."""
+        return self.way == "here"
 
     def looked_at(self) -> RemoteSettings:
         """The settings for whoever only looks. On this machine a program that a checkout names is not started for

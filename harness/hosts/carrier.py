@@ -46,6 +46,14 @@ class LineError(InfrastructureError):
     """The line broke: nothing is known to have gone wrong at its other end."""
 
 
+class BusyError(LineError):
+    """The other end has no room for one more just now: it is worth another attempt."""
+
+
+class UnknownHostError(InfrastructureError):
+    """Nobody has set the host up here: its name means nothing to the program that would reach it."""
+
+
 class Carrier(Protocol):
     """A process with pipes, here or at the other end of a connection."""
 

@@ -24,13 +24,13 @@ from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import credentials, early, ledger, sync
+from fmha.harness.hosts import credentials, ledger, sync
 from fmha.harness.hosts.base import HostFacts, Order
-from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier, pause
+from fmha.harness.hosts.carrier import BusyError, Carrier, LineError, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
-from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
+from fmha.harness.hosts.ways import way_to
 from fmha.harness.judge.configuration import OURS, Configuration
 from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
 
@@ -54,15 +54,14 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     A server that drops connections because there are too many at once (sshd's MaxStartups) is tried again.
     """
     settings = settings_of(host)
-    if settings.here:
-        return _opened(LocalCarrier(settings.looked_at().python), host, request)  # no program of a checkout's
-    if (begun := early.take(settings.alias, settings.python, settings.folder)) is not None:
+    way = way_to(settings)
+    if (begun := way.begun(settings)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
             return _opened(begun.carrier, host, request, begun.left)
     wait, deadline = BackOff(0.5, 10.0, spread=0.5), time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return _opened(SshCarrier(settings.alias, settings.python), host, request)
+            return _opened(way.carrier(settings), host, request)
         except BusyError:
             if time.monotonic() + wait.seconds > deadline:
                 raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
-from fmha.harness.hosts.carrier import LineError, ProcessCarrier
+from fmha.harness.hosts.carrier import BusyError, LineError, ProcessCarrier, UnknownHostError
 from fmha.harness.hosts.shipment import COMMAND
 
 CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
@@ -33,14 +33,6 @@ _OPTIONS = (
 # What OpenSSH itself refuses from 9.6 on in a host or user name: ProxyCommand and Match exec hand both to a shell.
 _INTERPRETED = re.compile(r"^-|['\"`$\\;&<>|(){}\s]")
 _WORDS = 300
-
-
-class UnknownNameError(InfrastructureError):
-    """The alias is in nobody's configuration: the host has never been set up here."""
-
-
-class BusyError(LineError):
-    """The server closed the connection before it had said who it is: there are too many at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +205,7 @@ def _denied(alias: str, found: re.Match[str], said: str) -> FmhaError:
 
 
 def _unnamed(alias: str, found: re.Match[str], said: str) -> FmhaError:
-    return UnknownNameError(
+    return UnknownHostError(
         f"cannot reach {found[1]}: {found[2]}",
         where=alias,
         next_step=f"write two lines into ~/.ssh/config: `Host {alias}` and `  HostName ADDRESS`",

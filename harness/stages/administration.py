@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fmha.harness import account
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
-from fmha.harness.hosts import credentials, remote, ssh
+from fmha.harness.hosts import credentials, remote
 from fmha.harness.hosts.answers import (
     Answer,
     Cancelled,
@@ -28,9 +28,10 @@ from fmha.harness.hosts.answers import (
     Reserved,
     checked,
 )
-from fmha.harness.hosts.carrier import abandon
+from fmha.harness.hosts.carrier import UnknownHostError, abandon
 from fmha.harness.hosts.line import ANSWER_SECONDS
 from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.hosts.ways import way_to
 from fmha.harness.isolate import IsolationError, isolation
 from fmha.harness.stages.places import RunPlace
 from fmha.harness.supervisor import OF_THE_JOB
@@ -65,7 +66,7 @@ class Listed:
     host: str
     runs: Sequence[ListedRun]
     problem: str = ""
-    known: bool = True  # False when no configuration of ssh's has the host: nobody has set it up here
+    known: bool = True  # False when nobody has set the host up here
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _answered(place: RunPlace) -> list[DoctorLine]:
     try:
         answer = checked(Examination, remote.ask(host, request, EXAMINATION_SECONDS), host.name)
     except FmhaError as error:
-        return [DoctorLine("connection", False, error.what, error.next_step or _hint(place))]
+        return [DoctorLine("connection", False, error.what, error.next_step or way_to(settings).hint(settings))]
     answered = time.time()
     # The host read its clock at some moment in between.
     skew = max(answer.time - answered, asked - answer.time, 0.0)
@@ -228,14 +229,12 @@ def _reach(place: RunPlace) -> Reach:
     kind, start = place.host.kind, time.monotonic()
     means, host = "", place.host.looked_at()
     try:
-        if kind == "ssh":
-            to = ssh.resolve(remote.settings_of(place.host).alias)
-            means = f"{to.user}@{to.hostname}:{to.port}"
         settings = remote.settings_of(host)
+        means = way_to(settings).means(settings)
         said = remote.ask(host, {"op": "occupancy", "gpu": dict(settings.gpu)}).get("gpus")
         gpus = _list(Occupant, said, place.host.name)
     except FmhaError as error:
-        known = not isinstance(error, ssh.UnknownNameError)
+        known = not isinstance(error, UnknownHostError)
         return Reach(place.host.name, kind, means, str(error), time.monotonic() - start, known)
     return Reach(place.host.name, kind, means, "", time.monotonic() - start, gpus=gpus)
 
@@ -245,7 +244,7 @@ def _listed(place: RunPlace) -> Listed:
         runs = remote.ask(place.host, {"op": "list"}).get("runs")
         return Listed(place.host.name, _list(ListedRun, runs, place.host.name))
     except FmhaError as error:
-        return Listed(place.host.name, (), str(error), not isinstance(error, ssh.UnknownNameError))
+        return Listed(place.host.name, (), str(error), not isinstance(error, UnknownHostError))
 
 
 def _list(model: type[_Answer], said: Any, where: str) -> list[_Answer]:
@@ -295,8 +294,3 @@ def _isolation() -> DoctorLine:
 def _torch() -> DoctorLine:
     version = distribution_version("torch")
     return DoctorLine("torch", None, version or "not installed; attention over tensors and fmha bench need it")
-
-
-def _hint(place: RunPlace) -> str:
-    alias = remote.settings_of(place.host).alias
-    return f"make `ssh {alias} true` work first" if place.host.kind == "ssh" else "correct python in matrix.yaml"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.config import HostSettings, Matrix, load
+from fmha.harness.config.settings import SUPERVISED, either
 from fmha.harness.errors import UserError
 from fmha.harness.hosts import settings_for
 from fmha.harness.stages.preflight import git_root
@@ -21,7 +22,7 @@ class Checkout:
     def on(self, host: HostSettings) -> RunPlace:
         """A host with a supervisor, seen from this checkout. Raises UserError for other hosts."""
         if host.remote is None:
-            raise UserError(f"host {host.name!r} keeps no runs", next_step="name a host of kind ssh, slurm or local")
+            raise UserError(f"host {host.name!r} keeps no runs", next_step=f"name a host of kind {either(SUPERVISED)}")
         return RunPlace(self.root, self.matrix, host)
 
     def named(self, name: str) -> RunPlace:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fmha.harness import archive
 from fmha.harness.config import HostSettings
+from fmha.harness.config.settings import SUPERVISED, either
 from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, InterruptionError, UserError
 from fmha.harness.hosts import HostFacts, open_host, settings_for
 from fmha.harness.judge.status import RED, Status
@@ -73,7 +74,7 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     settings = [settings_for(name, prepared.matrix) for name in hosts]
     for host in settings:
         if host.remote is None:
-            hint = "several hosts are those of kind ssh, slurm or local; --workers is for one emulator"
+            hint = f"several hosts are those of kind {either(SUPERVISED)}; --workers is for one emulator"
             raise UserError(f"--host {request.host}: {host.name} keeps no runs", next_step=hint)
     for name, host in zip(others, settings[1:], strict=True):
         if _kernels(host) != _kernels(settings[0]):
