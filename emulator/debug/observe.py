@@ -1,8 +1,8 @@
 """What an observer of a launch is shown, as Python has it.
 
-With TRACE each execution, its instruction and its lanes: of a jump those that take it. An instruction whose guard leaves
-no lane is shown to nobody; whoever counts jumps that are not taken has to infer them from what the warp executes next,
-or to change `step` of emulator/core/machine/schedule/schedule.cpp.
+With TRACE each execution, its instruction and its lanes: of a jump those that take it. An instruction whose guard
+leaves no lane is shown to nobody; whoever counts jumps that are not taken has to infer them from what the warp executes
+next, or to change `step` of emulator/core/machine/schedule/schedule.cpp.
 """
 
 from __future__ import annotations
