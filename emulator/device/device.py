@@ -111,7 +111,7 @@ class Device(Memory):
         self._waivers = tuple(waivers)
         self._dynamic_shared: dict[tuple[Module, str], int] = {}  # that launches from the device may have
         self._workspace: Buffer | None = None  # of cooperative launches
-        self.work: Sequence[float] = ()  # with timing: what each cluster of a launch of so many has to do, in any unit
+        self.work: Sequence[float] = ()  # with timing: what each cluster of the next launch of so many has to do
         self.counter = 0  # sampled: the address of a count from which CTAs draw, each what it would if all did in turns
         self.looked_at: Sequence[int] = ()  # with timing: clusters that are, in place of those that the model chooses
         self._reordered = reordered
@@ -236,6 +236,7 @@ class Device(Memory):
             in_memory = sum(b.nbytes for b in self._buffers.values())
             launch = (info, decoded, ctas, threads, clusters, shared_bytes)
             shape = self._timed.record(*launch, self.work, in_memory, self.counter, self.looked_at)
+            self.work = () if shape.work else self.work  # a launch behind it may be of as many
         raw = self._machine.run(
             decoded.program,
             ctas,

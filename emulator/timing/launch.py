@@ -21,9 +21,11 @@ from fmha.emulator.timing.architecture import Architecture
 from fmha.emulator.timing.clock import clock
 from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, readers_at_once, turns_of
 from fmha.emulator.timing.shape import ClustersOfGrid
+from fmha.emulator.timing.sharing import lasting
 
 TENSOR_COLUMNS: Final = 512  # of an SM's tensor memory
 _NEGLIGIBLE: Final = 0.002  # of a launch's time
+_HARDLY: Final = 0.02  # of a cluster's time: so little do others hinder it
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +181,22 @@ class Timing:
         traced: bool = False,
         share: Share | None = None,
         of: Timing | None = None,
+        beside: int | None = None,
     ) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is that of `modelled` if
-        left out; `of` a launch of the same kernel that has recorded it."""
-        copies, share = self.shape.copies(self.architecture), share or self._found(times)[1]
+        left out; `of` a launch of the same kernel that has recorded it; `beside`: while the GPU has so many clusters
+        in all, otherwise with those that there are in the mean."""
+        gpu, share = self.architecture, share or self._found(times)[1]
+        copies, sms = self.shape.copies(gpu), self.shape.at_work(ordinal, gpu)
+        if beside is not None:
+            copies, sms = self.shape.divided(beside, gpu)
+        if self.order:
+            sms = float(gpu.multiprocessors)
         raw = (of or self)._recorder.replay(
             self._program,
             [ordinal] * copies,
-            self.architecture.values | dict(times or {}),
-            sms=float(self.architecture.multiprocessors)
-            if self.order
-            else self.shape.at_work(ordinal, self.architecture),
+            gpu.values | dict(times or {}),
+            sms=sms,
             from_l2=share.from_l2,
             from_hbm=share.from_hbm,
             waits=share.waits,
@@ -218,13 +225,29 @@ class Timing:
     def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
         """Of each cluster that is looked at; those that did the same are replayed once."""
         if self.shape.work:
-            return {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
+            there = None if self.order else min(self.shape.slots(self.architecture), self.shape.clusters)
+            return {n: self.replay(n, times, share=share, beside=there) for n in self.ordinals}
         of = {n: self.replay(n, times, share=share) for n in {self._alike[ordinal] for ordinal in self.ordinals}}
         return {ordinal: of[self._alike[ordinal]] for ordinal in self.ordinals}
 
     def _lasting(self, replayed: Mapping[int, Replayed]) -> list[float]:
         """Cycles of each cluster."""
         return self.shape.spread({ordinal: r.cycles for ordinal, r in replayed.items()})
+
+    def _paces(
+        self, times: Mapping[str, float], share: Share, full: Sequence[float]
+    ) -> list[tuple[int, Sequence[float]]]:
+        """How long each cluster lasts while so many are there: as many as the GPU holds, where that is `full`, half as
+        many and so on, until those that are there no longer hinder one another."""
+        there = min(self.shape.slots(self.architecture), self.shape.clusters)
+        found: list[tuple[int, Sequence[float]]] = [(there, full)]
+        while there > 1:
+            there //= 2
+            alone = {n: self.replay(n, times, share=share, beside=there).cycles for n in self.ordinals}
+            found.append((there, self.shape.spread(alone)))
+            if sum(found[-2][1]) - sum(found[-1][1]) <= _HARDLY * sum(found[-1][1]):
+                break
+        return found
 
     def product_cycles(self) -> float:
         """What the tensor cores of the launch are busy for, if all SMs of the GPU had an equal part of it."""
@@ -271,15 +294,20 @@ class Timing:
         first = self._lasting(replayed)
         slots = self.shape.slots(self.architecture)
         ends = [0.0] * min(slots, self.shape.clusters)
-        later = first
+        later, warmed = first, dict(times or {})
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.order or self.claims else {})
-            warmed = {**(times or {}), **known}
+            warmed |= known
             later = self._lasting(self._replays(warmed, share))
             later = [cycles - overlap for overlap in [self._overlap(later, warmed, share)] for cycles in later]
-        for n in self.order or range(self.shape.clusters):
-            heapq.heapreplace(ends, ends[0] + (later[n] if ends[0] else first[n]))
-        cycles = max(ends) if not self.pieces else sum(first) / len(first) * uneven(self.pieces, len(ends))
+        if self.shape.work and not self.order:
+            cycles = lasting(first, self._paces(warmed, share, later))
+        elif self.pieces:
+            cycles = sum(first) / len(first) * uneven(self.pieces, len(ends))
+        else:
+            for n in self.order or range(self.shape.clusters):
+                heapq.heapreplace(ends, ends[0] + (later[n] if ends[0] else first[n]))
+            cycles = max(ends)
         own = sum(r.cycles for r in replayed.values())
         servers = next(iter(replayed.values())).busy
         busy = {name: sum(r.busy[name] for r in replayed.values()) / own for name in servers}

@@ -41,6 +41,11 @@ class ClustersOfGrid:
         beside = sum(min(other, own) for other in self.work) / own
         return max(float(self.cluster_size), min(float(sms), beside * self.cluster_size / copies))
 
+    def divided(self, there: int, gpu: Architecture) -> tuple[int, float]:
+        """Of so many clusters that are there at once: those on each SM, and the SMs that have any."""
+        copies = -(-there // self.places(gpu))
+        return copies, max(1.0, there * self.cluster_size / copies)
+
     def spread(self, found: Mapping[int, float]) -> list[float]:
         """What the samples have, of each cluster: in between by its work, or along x."""
         if not self.work:

@@ -15,6 +15,7 @@ from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.clock import clock
 from fmha.emulator.timing.launch import Timing, uneven
 from fmha.emulator.timing.shape import sampled
+from fmha.emulator.timing.sharing import lasting
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
@@ -269,6 +270,18 @@ def test_the_last_cta_that_draws_is_at_work_longer_than_the_mean() -> None:
     assert uneven([3.0] * 8, 4) == pytest.approx(1)
     assert uneven([3.0] * 9, 4) == pytest.approx(9 / (27 / 4))
     assert uneven([1.0, 5.0, 1.0, 1.0, 2.0], 2) == pytest.approx(1)
+
+
+def test_the_last_clusters_of_a_launch_have_for_themselves_what_others_leave() -> None:
+    full = [10.0, 10.0, 10.0, 40.0]
+    alone = [10.0, 10.0, 10.0, 20.0]
+    assert lasting(full, [(2, full), (1, full)]) == pytest.approx(50)  # three in turn at one place, then the longest
+    # Both of the first end at 10. Of the next two the shorter ends at 20, a quarter of the longer is done by then, and
+    # the rest takes three quarters of what it takes alone.
+    assert lasting(full, [(2, full), (1, alone)]) == pytest.approx(20 + 0.75 * 20)
+    cold = [15.0, 10.0, 10.0, 40.0]  # the first finds its code missing, and the longest takes its place
+    assert lasting(cold, [(2, full), (1, full)]) == pytest.approx(55)
+    assert lasting([15.0], [(1, [10.0])]) == pytest.approx(15)
 
 
 def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():
