@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import LaunchConfig, LaunchReport, Params, TensorMapSpec
 from fmha.harness.judge.findings import FindingRecord
-from fmha.harness.worker.launch.watched import ZONE, ChangedError, Watched, watched
+from fmha.harness.worker.launch.watched import ZONE, ChangedError, RoomyWatched, Watched, watched
 
 FINDING = FindingRecord("race", "error", "two write", {})
 
@@ -31,6 +31,13 @@ class Memory:
     def alloc(self, nbytes: int, name: str) -> int:
         address, self.end = self.end, (self.end + nbytes + 255) // 256 * 256
         return address
+
+    first_plane = 0
+
+    def reserve(self, nbytes: int, name: str) -> int:
+        return self.alloc(nbytes, name)
+
+    def back(self, address: int, nbytes: int, name: str) -> None: ...
 
     def upload(self, address: int, data: NDArray[Any]) -> None:
         self.memory[address : address + data.nbytes] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -121,3 +128,13 @@ def test_a_launch_does_not_say_by_which_rules_it_is_judged() -> None:
             config = LaunchConfig((1, 1, 1), (1, 1, 1), lenient=asked)
             watched(memory, lenient).launch(None, "f", config, bytes(8))
     assert memory.lenient == [False, False, True, True]
+
+
+def test_what_is_reserved_has_zones_as_well() -> None:
+    device = watched(Memory("cubin"))
+    assert isinstance(device, RoomyWatched)
+    reserved = device.reserve(300, "o")
+    device.check({"o"}, ())
+    launched(device, reserved + 300)
+    with pytest.raises(ChangedError, match="byte 1 behind o"):
+        device.check({"o"}, ())

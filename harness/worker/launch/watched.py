@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -42,10 +42,13 @@ class Watched:
         self._uploaded: dict[int, NDArray[Any]] = {}
 
     def alloc(self, nbytes: int, name: str) -> int:
+        return self._between_zones(self._device.alloc, nbytes, name)
+
+    def _between_zones(self, take: Callable[[int, str], int], nbytes: int, name: str) -> int:
         if not self._zoned:
-            address = self._device.alloc(nbytes, name)
+            address = take(nbytes, name)
         else:
-            address = self._device.alloc(nbytes + 2 * ZONE, name) + ZONE
+            address = take(nbytes + 2 * ZONE, name) + ZONE
             for start in (address - ZONE, address + nbytes):
                 self._device.upload(start, np.full(ZONE, ZONE_BYTE, np.uint8))
         self._buffers.append((address, nbytes, name))
@@ -104,9 +107,7 @@ class RoomyWatched(Watched):
         self._roomy.first_plane = plane
 
     def reserve(self, nbytes: int, name: str) -> int:
-        address = self._roomy.reserve(nbytes, name)
-        self._buffers.append((address, nbytes, name))
-        return address
+        return self._between_zones(self._roomy.reserve, nbytes, name)
 
     def back(self, address: int, nbytes: int, name: str) -> None:
         self._roomy.back(address, nbytes, name)
