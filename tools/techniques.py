@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import io
 import json
-import math
 import runpy
 import statistics
 import sys
@@ -34,8 +33,8 @@ ROUNDS: Final = 9
 
 @dataclass(frozen=True)
 class Pair:
-    """A call by its configuration's name, `without` with what stands in the place of the technique: another number of
-    splits, or a rule of the launch that is turned off."""
+    """A call by its configuration's name, and what it does without the technique: it has another number of `splits`, or
+    the rule `without` is off: "many" is the merge by four warps a row, "drawing" that CTAs draw row tiles."""
 
     technique: str
     name: str
@@ -147,15 +146,6 @@ def rows(of: Any) -> Iterator[dict[str, Any]]:
         } | found
         print(json.dumps(row), flush=True)
         yield row
-
-
-def gains(record: Path) -> dict[tuple[str, str, str], float]:
-    """Of a record, by its pairs: the time without the technique over that with it."""
-    found = {}
-    for row in json.loads(record.read_text(encoding="utf-8")):
-        key = row["technique"], row["call"], row["instead"]
-        found[key] = math.nan if "refused" in row else row["without"]["us"] / row["with"]["us"]
-    return found
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ class Memory:
 
     name = "memory"
     multiprocessors = 1
+    first_plane = 0
 
     def __init__(self, artifact: Literal["ptx", "cubin"] = "ptx") -> None:
         self.artifact: Literal["ptx", "cubin"] = artifact
@@ -31,8 +32,6 @@ class Memory:
     def alloc(self, nbytes: int, name: str) -> int:
         address, self.end = self.end, (self.end + nbytes + 255) // 256 * 256
         return address
-
-    first_plane = 0
 
     def reserve(self, nbytes: int, name: str) -> int:
         return self.alloc(nbytes, name)
