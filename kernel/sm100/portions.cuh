@@ -109,7 +109,8 @@ __device__ __forceinline__ Work portion_work(const FmhaParams& params, int rows,
     // Evenly, and the last ones have what is left over: the first one's first tile is seldom full, and takes a mask.
     const int each = work.tiles / portion.of, smaller = portion.of - (work.tiles - each * portion.of);
     work.first_tile = portion.split * each + max(portion.split - smaller, 0);
-    work.tiles = each + (portion.split >= smaller ? 1 : 0);
+    // None behind the last query of the entry, where nobody's rows would see them.
+    work.tiles = work.rows > 0 ? each + (portion.split >= smaller ? 1 : 0) : 0;
     work.split = portion.of > 1 ? int(blockIdx.y) * heads + head : -1;
     return work;
 }

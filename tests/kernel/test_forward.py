@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 from fmha.emulator.explore import schedules_of
 from fmha.harness.contract.protocol import Variant
+from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import Sparse
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
-from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, kind_of
+from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, kind_of, variant_for
+from fmha.harness.see.lengths import given
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
+from fmha.harness.worker.launch.run_attention import run_attention
 from tests.builds import Artifacts, Builds
 from tests.kernel.kept import marks
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
@@ -226,6 +229,43 @@ def test_splits(artifacts: Mapping[str, Path], variant: Variant) -> None:
     )
     check(artifacts, variant, poisoned(sparse))
     check(artifacts, variant, make_problem(variant.head_dim, 40, 512, splits=3))
+
+
+# Balanced splits on the kernels that know them, 16 heads of packed queries.
+BEHIND = "t40_sk600_b3_h16_lens-ragged_qlens-ragged_out-bf16_splits25"
+BALANCED = [
+    f"hd64_{BEHIND}_rows64_merge-balanced_packed-both",
+    f"hd128_{BEHIND}_merge-balanced_packed-both",
+    f"hd256_{BEHIND}_rows128_merge-balanced_packed-both",
+]
+
+
+@pytest.mark.parametrize("name", BALANCED)
+@pytest.mark.parametrize("queries", [(40, 1, 40), (0, 40, 5)])
+def test_behind_the_last_query_nothing_is_loaded_or_multiplied(
+    artifacts: Mapping[str, Path], name: str, queries: tuple[int, ...]
+) -> None:
+    item = parse_id(name)
+    variant = variant_for(item, "sm_100a")
+    assert isinstance(variant, Variant)
+    module, keys = Path(artifacts[variant.name]), np.full(3, 600, np.int32)
+
+    def got(of: tuple[int, ...]) -> tuple[Outputs, Problem]:
+        inputs = given(item, keys, np.array(of, np.int32)).inputs
+        device = EmulatorDevice(0, "realistic")
+        found = run_attention(device, device.load(module), variant, item, inputs)
+        return found, Problem(inputs, normalise=True, output_bf16=True)
+
+    def row_tiles(of: tuple[int, ...]) -> int:
+        return sum(-(-count * item.heads // (variant.shape.rows * variant.shape.ctas)) for count in of)
+
+    (some_rows, problem), (all_rows, _) = got(queries), got((40, 40, 40))
+    found = errors(some_rows, problem)
+    assert (some_rows.report.findings, found.nonfinite) == ((), 0)
+    assert found.cosine >= MIN_COSINE_BF16
+    for counted in ("mma", "bulk_loads"):
+        each = all_rows.report.stats[counted] // row_tiles((40, 40, 40))
+        assert some_rows.report.stats[counted] == each * row_tiles(queries)
 
 
 @some
