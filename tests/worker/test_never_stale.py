@@ -143,6 +143,66 @@ def test_a_build_that_asks_by_a_macro_is_not_kept(tree, asks):
     assert stored(again) == 1234
 
 
+QUESTIONS = {
+    "a line that goes on within the word": ("chosen.cuh", '__has_inc\\\nlude("chosen.cuh")', ""),
+    "behind a blank": ("chosen.cuh", '__has_inc\\ \nlude("chosen.cuh")', ""),
+    "by a trigraph": ("chosen.cuh", '__has_inc??/\nlude("chosen.cuh")', "-std=c++14 -Xcompiler -std=c++14"),
+    "within the name": ("chosen.cuh", '__has_include("cho\\\nsen.cuh")', ""),
+    "a name with the other mark": ("cho>sen.cuh", '__has_include("cho>sen.cuh")', ""),
+    "a name that is no UTF-8": ("cho\udcffsen.cuh", '__has_include("cho\udcffsen.cuh")', ""),
+    "a name with a carriage return": ("cho\rsen.cuh", '__has_include("cho\rsen.cuh")', ""),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_understood_however_it_is_written(tree, question):
+    """As gcc reads it; a build whose question nobody saw would be taken though the file has come since."""
+    name, asks, flags = QUESTIONS[question]
+    body = KERNEL.replace('#if __has_include("chosen.cuh")\n#include "chosen.cuh"', f"#if {asks}\n#define CHOSEN 4")
+    (tree / "kernels" / "probe.cu").write_bytes(os.fsencode(body))
+    variant = replace(VARIANT, flags=(*flags.split(), *VARIANT.flags[bool(flags) :]))
+    assert stored(build(tree, variant)) == 1230
+    assert build(tree, variant).cached
+    (tree / "kernels" / name).write_text("")
+    assert stored(build(tree, variant)) == 1234
+
+
+@pytest.mark.parametrize("name", ["-optf=kernels/o.cu", "@kernels/o.cu", "kernels/$(cat o).cu"])
+def test_a_source_is_a_file_and_nothing_else(tree, name):
+    """nvcc takes the first for a file of options, gcc the second, their shell carries out the third: flags and files
+    come of it that no build would be kept by."""
+    (tree / "kernels" / "o.cu").write_text("kernels/probe.cu")
+    path = tree / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(KERNEL)
+    result = build(tree, replace(VARIANT, source=name))
+    assert result.error == f"error: compilers do not take {name!r} for the name of a file; give it another"
+
+
+LONG = 1 << 20
+TEXTS = {
+    "a word": ("include/listed.cuh", f"// {'x' * LONG}\n#define LISTED 1000\n"),
+    "words that may ask": ("include/listed.cuh", f"// {'HAS_INCLUDE' * (LONG // 11)}\n#define LISTED 1000\n"),
+    "questions": ("include/listed.cuh", "// __has_include\n" * (LONG // 17) + "#define LISTED 1000\n"),
+    "blank lines in PTX": (
+        "include/device.cuh",
+        'asm(".global .b32 odd;' + r"\n" * (LONG // 2) + '");\n__device__ inline int device_only() { return 0; }\n',
+    ),
+    "an error": ("include/listed.cuh", f"#error {'x ' * LONG}\n"),
+    "a warning": ("include/listed.cuh", f"#warning {'x ' * LONG}\n#define LISTED 1000\n"),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(240, method="thread")
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_text_of_a_commit_takes_the_judge_the_square_of_its_length(tree, text):
+    """A pattern that does holds the interpreter: nobody who wants to end the run is heard."""
+    name, content = TEXTS[text]
+    (tree / name).write_text(content)
+    result = build(tree)
+    assert (result.error is not None) is (text == "an error")
+
+
 def test_to_ask_whether_one_can_ask_is_no_question(tree):
     source = tree / "kernels" / "probe.cu"
     source.write_text(

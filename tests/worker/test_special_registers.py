@@ -19,6 +19,12 @@ HEAD = '.version 8.8\n.target sm_100a\n.file 1 "kernel/a.cu"\n.file 2 "kernel/b.
         ("mov.u32 %r1, %globaltimer_lo;", "%globaltimer_lo"),
         ("mov.u32 %r1, %smid;", "%smid"),
         ("mov.u32 %r1, %nsmid;", "%nsmid"),
+        ("mov.u32 %r1, %warpid;", "%warpid"),
+        ("mov.u32 %r1, %nwarpid;", "%nwarpid"),
+        ("mov.u64 %rd1, %gridid;", "%gridid"),
+        ("mov.b32 %r1, %envreg3;", "%envreg3"),
+        ("mov.u32 %r1, %pm0;", "%pm0"),
+        ("mov.u64 %rd1, %pm7_64;", "%pm7_64"),
     ],
 )
 def test_a_register_is_told_with_its_place(line: str, register: str) -> None:

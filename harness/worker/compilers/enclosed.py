@@ -32,11 +32,9 @@ _OF_NO_BUILD = ("PATH", "LC_", "LANG", "CUDA_VISIBLE_DEVICES", "CUDA_CACHE_", "T
 _SCRATCH = ("TMPDIR", "HOME", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")  # what compilers keep for themselves goes too
 _INCLUDES = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path=", "--system-include=")
 # What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
-_KILLED = re.compile(
-    r".*died due to signal (?:9|15)\b.*|.*Killed signal terminated program.*|^(?:SIGKILL|exit code (?:137|143))\Z",
-    re.MULTILINE,
-)
-_MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory).*")
+_KILLED = re.compile(r"died due to signal (?:9|15)\b|Killed signal terminated program")
+_ENDED = ("SIGKILL", "exit code 137", "exit code 143")
+_MEMORY = re.compile(r"out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory")
 TIMES = "times"
 # How much processor time a command took is known inside alone: who waits for a sandbox waits for nothing that is in it.
 _TIMED = 'times=$1; shift; "$@"; code=$?; times > "$times"; exit $code'
@@ -107,16 +105,25 @@ class Enclosed:
         return completed
 
     def _failure(self, command: Sequence[str], completed: Completed) -> Exception:
-        said = f"{completed.output}\n{describe_exit(completed.returncode)}"
-        if not self.cancel.is_set() and (found := _KILLED.search(said) or _MEMORY.search(said)):
+        how = describe_exit(completed.returncode)
+        said = f"{completed.output}\n{how}"
+        if not self.cancel.is_set() and (found := _outside_word(completed.output, how)):
             return NvccError(
-                f"the compiler was ended from outside, or for want of memory: {found[0].strip()}",
+                f"the compiler was ended from outside, or for want of memory: {found}",
                 where=command[-1],
                 next_step="dmesg says whether memory ran out; build with more of it",
             )
         if reason := next((text for text in _NO_SPACE if text in said), None):
             return OSError(errno.ENOSPC, reason)
         return BuildError(_explain(completed))
+
+
+def _outside_word(output: str, how: str) -> str:
+    """The line that says that something else than the compiler ended it; empty where none does. Looked for line by
+    line: one has as many characters as the author of an `#error` likes."""
+    lines = output.split("\n")
+    killed = next((line for line in lines if _KILLED.search(line)), how if how in _ENDED else "")
+    return (killed or next((line for line in lines if _MEMORY.search(line)), "")).strip()
 
 
 def _spent(path: Path) -> float:

@@ -15,12 +15,16 @@ from typing import Any
 
 from fmha.harness.worker.compilers.hashes import Hashes
 
-# What a file asks for, by itself or through a macro that hands on what it is given.
-_ASKED = re.compile(r'(?:__has_(?:include(?:_next)?|embed)|\w*HAS_INCLUDE\w*)\s*\(\s*[<"]([^>"\n]+)[>"]')
+# What a file asks for, by itself or through a macro that hands on what it is given. All of these patterns are for text
+# of any size that a commit's author has written: none of them may take the square of its length.
+_ASKED = re.compile(r'(?:__has_(?:include(?:_next)?|embed)|HAS_INCLUDE\w{0,64})\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 # All that could be a question, and what stands around one that is of a name, or around none.
 _QUESTION = re.compile(r"\b__has_(?:include_next|include|embed|)(?!\w)")
 _OF_A_NAME = re.compile(r'\s*\(\s*[<"]')
 _OF_NOTHING = re.compile(r"(?:\bdefined\s*\(?|#\s*(?:ifdef|ifndef|undef))\s*\Z")
+_BEFORE = 256  # characters before a question, in which `defined` stands where it asks for nothing
+# Lines that a compiler joins, within a word as well; the second where it knows trigraphs.
+_JOINED = (re.compile(r"\\[ \t\f\v\r]*\n"), re.compile(r"(?:\\|\?\?/)[ \t\f\v\r]*\n"))
 # Parted at blanks and ends of lines alone: a name may have any other space, a tab behind a backslash.
 _WORD = re.compile(r"(?:\\[ \t#\n]|\$\$|[^ \n\\]|\\)+")
 
@@ -94,7 +98,7 @@ def _names(files: Iterable[str], folders: Sequence[str]) -> Iterator[str]:
 
 def _asked(path: str) -> list[str]:
     """What a file asks for by __has_include, which no compiler lists."""
-    return _ASKED.findall(_text(path))
+    return [quoted or bracketed for text in _readings(path) for quoted, bracketed in _ASKED.findall(text)]
 
 
 def asks_by_macro(root: Path, inputs: CompilerInputs, toolchain: Sequence[str]) -> bool:
@@ -102,22 +106,26 @@ def asks_by_macro(root: Path, inputs: CompilerInputs, toolchain: Sequence[str]) 
     its text tells which file that is. Or for the time of its file, which is no part of what was read."""
     known = tuple(f"{folder}/" for folder in toolchain)
     paths = (os.path.join(root, path) for path in inputs.files)
-    return any(_made_up(_text(path)) for path in paths if not path.startswith(known))
+    return any(_made_up(text) for path in paths if not path.startswith(known) for text in _readings(path))
 
 
 def _made_up(text: str) -> bool:
     return "__TIMESTAMP__" in text or any(
-        not _OF_A_NAME.match(text, found.end()) and not _OF_NOTHING.search(text[: found.start()])
+        not _OF_A_NAME.match(text, found.end())
+        and not _OF_NOTHING.search(text[max(0, found.start() - _BEFORE) : found.start()])
         for found in _QUESTION.finditer(text)
     )
 
 
-def _text(path: str) -> str:
+def _readings(path: str) -> list[str]:
+    """A file's text, and the same as a compiler may read it: with the lines joined that end in a backslash. A name has
+    any bytes, and ends of lines that are none of a compiler's."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            text = file.read()
     except OSError:
-        return ""
+        return []
+    return list(dict.fromkeys([text, *(joined.sub("", text) for joined in _JOINED)]))
 
 
 def _gap(base: str, path: str, hashes: Hashes) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from fmha.harness.contract.protocol import Resources
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for ")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_FRAME = re.compile(r"(?<!\d)(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
 

@@ -1,4 +1,5 @@
-"""Where a kernel looks at the machine that runs it: at a clock, or at which multiprocessor of how many it is on.
+"""Where a kernel looks at the machine that runs it: at a clock or a counter, at which multiprocessor of how many it is
+on and in which of its places, at what the driver tells it.
 
 What it computes may depend on that, and no run on another machine shows it. A kernel that times itself has a reason.
 """
@@ -9,9 +10,13 @@ import re
 from typing import Final
 
 MOST: Final = 20  # places of a variant
-_BEGINNINGS: Final = (b"%clock", b"%globaltimer", b"%smid", b"%nsmid")
-_REGISTER = re.compile(rb"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|n?smid)\b(?!\$)")
-_FILE = re.compile(rb'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_BEGINNINGS: Final = (
+    *(b"%clock", b"%globaltimer", b"%smid", b"%nsmid", b"%warpid", b"%nwarpid", b"%gridid", b"%envreg", b"%pm"),
+)
+_REGISTER = re.compile(
+    rb"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|n?(?:sm|warp)id|gridid|envreg\d+|pm\d(?:_64)?)\b(?!\$)"
+)
+_FILE = re.compile(rb'^[^\S\n]*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LINE = re.compile(rb"^\s*\.loc\s+(\d+)\s+(\d+)")
 
 

@@ -25,7 +25,12 @@ from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import Toolchain
 
 LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
-_ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$%]+)", re.MULTILINE | re.ASCII)
+_ENTRY = re.compile(
+    # Of a line alone: where blank lines count, as many as an author likes are looked through from each of them.
+    r"^[^\S\n]*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$%]+)",
+    re.MULTILINE | re.ASCII,
+)
+_OF_A_SHELL = frozenset('$`"\\\n')
 _READS = "fmha.harness.worker.compilers.reads"
 _COMPILE = "fmha.harness.worker.subjects.compile"
 # What nvcc is given for a variant's PTX, and to assemble it.
@@ -117,6 +122,7 @@ def _ptx(task: CompileTask, variant: Variant, how: Enclosed) -> tuple[str, str, 
         target = _inside(task.root, variant.source)
         inputs = CompilerInputs({variant.source: task.hashes.of(str(task.root / variant.source))})
     else:
+        _refuse_other_than_a_file(variant.source)
         flags = task.flags_of(variant)[0]
         wanted = ("-MD", "-MF", str(how.scratch / "read.d")) if repeatable(flags) else ()
         command = [str(task.toolchain.nvcc.path), *flags, *wanted, "-ptx", "-o", str(target), variant.source]
@@ -152,6 +158,13 @@ def _listed(task: CompileTask, variant: Variant, how: Enclosed) -> CompilerInput
     return None if found is None or asks_by_macro(task.root, found, system) else found
 
 
+def _refuse_other_than_a_file(source: str) -> None:
+    """BuildError for a name that nvcc takes for an option, gcc for a file of options, or their shell for more than a
+    name: it would be read under flags of which nobody knows."""
+    if source.startswith(("-", "@")) or _OF_A_SHELL & set(source):
+        raise BuildError(f"error: compilers do not take {source!r:.80} for the name of a file; give it another")
+
+
 def _inside(root: Path, source: str) -> Path:
     """A file of the tree, and no link that leads out of it."""
     path = (root / source).resolve()
@@ -162,7 +175,7 @@ def _inside(root: Path, source: str) -> Path:
 
 def _relative_paths(text: str, root: Path) -> str:
     """nvcc makes the paths in `.file` absolute; here they stay relative to the root, the same in every checkout."""
-    directive = re.compile(rf'^(\s*\.file\s+\d+\s+"){re.escape(str(root))}/', re.MULTILINE)
+    directive = re.compile(rf'^([^\S\n]*\.file\s+\d+\s+"){re.escape(str(root))}/', re.MULTILINE)
     return directive.sub(r"\1", text)
 
 
