@@ -115,6 +115,7 @@ def _contents(root: Path, entries: trees.Entries) -> Iterator[bytes]:
             if len(words) != 3 or words[1] != b"blob":
                 what = f"git has no content of {os.fsdecode(path)}"
                 raise InfrastructureError(what, where=str(root), next_step="git fsck")
+            trees.refuse_length(path, entry, int(words[2]))
             yield process.stdout.read(int(words[2]))
             process.stdout.read(1)
         process.stdin.close()

@@ -160,10 +160,11 @@ class Repository:
                 limit.start()
                 whole = True
                 try:
-                    for _ in entries:
+                    for path, entry in entries.items():
                         head = git.stdout.readline()
                         _, _, size = head.partition(b" blob ")
                         length = int(size) if size.strip().isdigit() else -1  # a submodule is none of our objects
+                        trees.refuse_length(path, entry, length)
                         data = git.stdout.read(length + 1)
                         whole = head.endswith(b"\n") and len(data) == length + 1
                         if not whole:

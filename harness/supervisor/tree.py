@@ -18,6 +18,7 @@ from pathlib import Path
 from fmha.harness.supervisor.rundir import HostError
 
 MOST_NAMED = 10
+MOST_LINK = 4096  # bytes of a path, in linux/limits.h
 PLAIN, EXECUTABLE, LINK, FOLDER = "100644", "100755", "120000", "040000"
 _MODULE = "160000"
 _MADE_BY_HAND = "git itself makes no such commit: see who has made it"
@@ -64,6 +65,13 @@ def listed(found: Iterable[tuple[bytes, TreeEntry]]) -> dict[bytes, TreeEntry]:
         else:
             raise HostError(f"the commit has {os.fsdecode(path)!r} with mode {entry.mode}", _MADE_BY_HAND)
     return entries
+
+
+def refuse_length(path: bytes, entry: TreeEntry, size: int) -> None:
+    """Raises HostError for a link whose text is longer than the kernel lets any be: nobody reads it to find out where
+    it leads. A commit can have one of many gigabytes, in a pack of a few."""
+    if entry.mode == LINK and size > MOST_LINK:
+        raise HostError(f"the commit has a link of {size} bytes, {os.fsdecode(path)!r}", _MADE_BY_HAND)
 
 
 def refuse(entries: Entries, texts: Mapping[bytes, bytes]) -> None:
@@ -128,7 +136,7 @@ def write(entries: Entries, blobs: Iterable[bytes], tree: Path) -> None:
                 f"files are there already where the commit is to be written: {named(there)}", "see who writes there"
             )
         for (path, entry), data in zip(entries.items(), blobs, strict=True):
-            if _digest(data, entry) != entry.blob:
+            if name_of_blob(data, entry.blob) != entry.blob:
                 raise HostError(f"git has other contents of {os.fsdecode(path)!r} than the commit names", "git fsck")
             if entry.mode == LINK:
                 links.append((path, data))
@@ -199,14 +207,14 @@ def _same(path: bytes, entry: TreeEntry) -> bool:
     """Whether mode and contents are those of the entry; the id of a blob is the digest of both its size and bytes."""
     try:
         if entry.mode == LINK:
-            return _digest(os.readlink(path), entry) == entry.blob
+            return name_of_blob(os.readlink(path), entry.blob) == entry.blob
         descriptor = os.open(path, _READ)
         try:
             found = os.fstat(descriptor)
             executable = bool(found.st_mode & stat.S_IXUSR)
             if not stat.S_ISREG(found.st_mode) or executable != (entry.mode == EXECUTABLE):
                 return False
-            return _digest(_read(descriptor, found.st_size), entry) == entry.blob
+            return name_of_blob(_read(descriptor, found.st_size), entry.blob) == entry.blob
         finally:
             os.close(descriptor)
     except OSError:
@@ -222,8 +230,9 @@ def _read(descriptor: int, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _digest(data: bytes, entry: TreeEntry) -> str:
-    algorithm = hashlib.sha1 if len(entry.blob) == 40 else hashlib.sha256
+def name_of_blob(data: bytes, like: str) -> str:
+    """What git calls a blob with that content, by the algorithm that has made the name `like`."""
+    algorithm = hashlib.sha1 if len(like) == 40 else hashlib.sha256
     return algorithm(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fmha.harness.errors import UserError
 from fmha.harness.hosts import sync
-from fmha.harness.stages.laid_out import laid_out
+from fmha.harness.stages.laid_out import laid_out, refuse_links
 from fmha.harness.supervisor.listing import MOST_BYTES
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError
@@ -69,6 +69,7 @@ HOSTILE = {
     "a link that leads out through another": [
         (FOLDER, b"d", [(LINK, b"up", b".."), (LINK, b"z", b"up/../x")])],
     "a link that leads out once a folder is there": [(LINK, b"a", b"none/../../x")],
+    "a link that is longer than any path": [(LINK, b"a", b"x" * (1 << 20))],
     "a mode that is none": [("100777", b"a", b"1"), ("60000", b"b", b"1")],
     "a submodule": [("160000", b"a", b"1")],
 }  # fmt: skip
@@ -169,6 +170,16 @@ def test_a_file_that_is_not_written_whole_is_told_as_that(place: tuple[Repositor
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "tree" / "large").stat().st_size == 65_536
+
+
+def test_a_link_that_no_kernel_makes_is_not_read(place: tuple[Repository, Path, Path], tmp_path: Path):
+    """A judge looks where links lead before it reads anything: its memory is as large as what it reads of them."""
+    _, source, _ = place
+    sha = committed(source, [(LINK, b"a", bytes(1 << 28))])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=f"has a link of {1 << 28} bytes, 'a'"):
+        refuse_links(source, sha)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 16
 
 
 def bomb(root: Path, levels: int) -> str:
