@@ -43,6 +43,7 @@ CHOICES = (
     "drawn",
 )
 
+MOST_NAMED = 5  # files in a line
 MOST_SEED = 2**31  # that anybody would type; drawn ones are larger
 
 INTERRUPTED: Final = "interrupted"  # the reason of what a run that was stopped had not come to
@@ -118,6 +119,7 @@ class Progress:
     durations: dict[str, float] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     builds: Builds = field(default_factory=dict)
+    otherwise: tuple[str, ...] = ()  # files that were built, and that the commit has otherwise or not at all
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -349,6 +351,7 @@ def carry_out(
             return
     if meanwhile is not None:
         meanwhile()
+    progress.otherwise = _otherwise(prepared, progress.builds, observer)
     context = matrix.Context(
         matrix=prepared.matrix,
         host=prepared.host,
@@ -380,6 +383,22 @@ def carry_out(
             progress.outcomes[place] = shrink.shrunk(progress.outcomes[place], context)
 
 
+def _otherwise(prepared: Prepared, builds: Builds, observer: Observer) -> tuple[str, ...]:
+    """The files that were built here and are not the commit's, though git may have called the checkout clean."""
+    facts = prepared.git
+    if prepared.host.exact or facts.installed is not None:  # a commit's own worktree, proved; no commit at all
+        return ()
+    from fmha.harness.stages.as_committed import otherwise, read_by
+
+    known = frozenset(facts.dirty_files)
+    found = otherwise(facts.root, facts.commit, read_by(facts.root, builds.values())) if facts.commit else ()
+    more = tuple(name for name in found if name not in known)
+    if more:
+        named = ", ".join(more[:MOST_NAMED]) + (f" and {len(more) - MOST_NAMED} more" if len(more) > MOST_NAMED else "")
+        observer.note(f"built of other files than commit {facts.commit[:12]} has, whatever git status says: {named}")
+    return more
+
+
 def _is_drawn(outcome: Outcome, prepared: Prepared) -> bool:
     """Whether a random suite brought the configuration: no other suite that was asked for has it."""
     matrix = prepared.matrix
@@ -409,7 +428,7 @@ def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
     return Circumstances(
-        git=prepared.git,
+        git=replace(prepared.git, dirty_files=(*prepared.git.dirty_files, *progress.otherwise)),
         host=prepared.host.facts(),
         plan=prepared.plan,
         seed=prepared.seed,
