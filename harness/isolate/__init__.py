@@ -61,10 +61,10 @@ class IsolationError(InfrastructureError):
 class Grant:
     """What an enclosed process may touch beside the system's files and this interpreter.
 
-    It reads and executes what is below `read`, and writes below `write`, whose folders exist; the first is its HOME and
-    TMPDIR. With `groups` it may make sessions and process groups of its own, and see those of others: whoever ends it
-    has to find them all. Bytes of memory are of its address space, None for no bound; a bound on processes holds for
-    accounts other than root alone, whom the kernel lets have as many as they want.
+    It reads and executes what is below `read`, but for `.git` of a checkout, and writes below `write`, whose folders
+    exist; the first is its HOME and TMPDIR. With `groups` it may make sessions and process groups of its own, and see
+    those of others: whoever ends it has to find them all. Bytes of memory are of its address space, None for no bound;
+    a bound on processes holds for accounts other than root alone, whom the kernel lets have as many as they want.
     """
 
     read: tuple[Path, ...] = ()
@@ -156,6 +156,7 @@ def enclose(
             where=holding[0],
             next_step="keep the repository, and the interpreter, in a folder of its own",
         )
+    hidden = places.gits(map(str, grant.read))
     write = [os.path.realpath(path) for path in grant.write]
     home = write[0] if write else places.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}
@@ -172,11 +173,12 @@ def enclose(
     how: dict[str, object] = {"limits": {name: value for name, value in limits.items() if value is not None}}
     how |= {"gpu": grant.gpu, "groups": grant.groups}
     if found.mechanism == "bubblewrap":
-        how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd))
+        how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd), hidden)
     else:
-        seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *read]
+        whole, in_part = places.without(read, hidden)
+        seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *whole]
         how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu, grant.groups)}
-        how["list"] = places.listed(kept)
+        how["list"] = [*places.listed(kept), *in_part]
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 
 

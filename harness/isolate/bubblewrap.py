@@ -18,9 +18,9 @@ def program() -> str | None:
     return shutil.which("bwrap")
 
 
-def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) -> list[str]:
+def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str, hidden: Sequence[str] = ()) -> list[str]:
     """bwrap and its arguments, up to the command. Later ones lie over earlier ones: what is granted over /tmp and /run,
-    and what is written over what is read."""
+    nothing over the folders `hidden` in it, and what is written over what is read."""
     found = [program() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     for path in places.top():
         if os.path.islink(path) and path.count("/") == 1:
@@ -48,6 +48,8 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str) ->
     # The longer ones later: a folder in another one lies over it.
     for path in sorted(read, key=len):
         found += ["--ro-bind", path, path]
+    for path in hidden:
+        found += ["--tmpfs", path, "--remount-ro", path]
     for path in sorted(write, key=len):
         found += ["--bind", path, path]
     return [*found, "--remount-ro", "/", *_no_settings(gpu), "--chdir", cwd]

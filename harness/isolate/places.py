@@ -7,7 +7,7 @@ import glob
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -78,12 +78,46 @@ def folders(granted: Iterable[Path]) -> list[str]:
     # Without the module `site` a virtual environment does not know itself.
     environment = os.path.dirname(os.path.dirname(sys.executable))
     virtual = [environment] if os.path.isfile(os.path.join(environment, "pyvenv.cfg")) else []
-    interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, *virtual, *packages, sys.executable]
+    interpreter = [*_parts(sys.prefix, sys.base_prefix, sys.exec_prefix), *virtual, *packages, sys.executable]
     found = dict.fromkeys([*map(str, interpreter), *map(str, fmha_code), *map(str, granted)])
     named = dict.fromkeys(place for path in found for place in (path, os.path.realpath(path)))
     # A folder that is in another is there with it; the system's own are there anyway.
     there = [path for path in named if os.path.exists(path) and path != "/"]
     return [path for path in there if not _within(path, [*_SYSTEM, *(other for other in there if other != path)])]
+
+
+def _parts(*prefixes: str) -> Iterator[str]:
+    """The folders that an interpreter is in. Of one in ~/.local those that it is made of: beside them are keyrings, and
+    what programs know of their users."""
+    shared = os.path.realpath(os.path.expanduser("~/.local"))
+    for prefix in prefixes:
+        whole = os.path.realpath(prefix) != shared
+        yield from [prefix] if whole else [os.path.join(prefix, part) for part in ("bin", "include", "lib", "lib64")]
+
+
+def gits(granted: Iterable[str]) -> list[str]:
+    """git's own folders of checkouts that are granted. Nothing that is built needs them, and their configuration may
+    have a token: in a remote's URL, or in a header as a CI system writes it."""
+    found = [(os.path.realpath(path), os.path.realpath(os.path.join(path, ".git"))) for path in granted]
+    return sorted({inner for path, inner in found if inner.startswith(f"{path}/") and os.path.isdir(inner)})
+
+
+def without(granted: Iterable[str], hidden: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is granted but for the folders `hidden` in it, as folders and files that are granted whole, and as folders
+    that are listed alone. A link among them leads to what is granted by itself, or to nothing."""
+    read, listed_alone = [], []
+    pending = [os.path.realpath(path) for path in granted]
+    while pending:
+        path = pending.pop()
+        if path in hidden:
+            continue
+        if any(inner.startswith(f"{path}/") for inner in hidden):
+            listed_alone.append(path)
+            with os.scandir(path) as entries:
+                pending += [entry.path for entry in entries if not entry.is_symlink()]
+        else:
+            read.append(path)
+    return read, listed_alone
 
 
 def _named(packages: Sequence[str]) -> list[str]:

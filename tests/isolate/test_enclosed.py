@@ -81,6 +81,39 @@ def test_a_key_in_the_home_is_not_read(run: Callable[..., Ran], home: Path) -> N
     assert run("import os; print(os.listdir(os.path.expanduser('~')))").stdout == "[]\n", "its home is its scratch"
 
 
+@pytest.mark.parametrize("place", [".git", "elsewhere/git"])
+def test_gits_own_folder_of_a_checkout_is_not_read(
+    run: Callable[..., Ran], tmp_path: Path, scratch: Path, place: str
+) -> None:
+    """Its configuration has a token where a CI system, or whoever cloned it, has written one there."""
+    tree = tmp_path / "tree"
+    (tree / place).mkdir(parents=True)
+    (tree / place / "config").write_text("PRIVATE")
+    (tree / "include").mkdir()
+    (tree / "include" / "a.h").write_text("PUBLIC\n")
+    (tree / "b.h").symlink_to("include/a.h")
+    if place != ".git":
+        (tree / ".git").symlink_to(place)
+    names = [str(tree / name) for name in ("include/a.h", "b.h", ".git/config")]
+    grant = isolate.Grant(read=(tree,), write=(scratch,))
+    ran = run(
+        f"import os\nprint(len(os.listdir({str(tree)!r})))\nfor n in {names!r}: print(open(n).read())", grant=grant
+    )
+    assert ran.stdout.split() == [str(len(os.listdir(tree))), "PUBLIC", "PUBLIC"], ran.stderr
+    assert "PRIVATE" not in ran.stderr
+
+
+def test_of_an_interpreter_in_the_home_is_read_what_it_is_made_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`configure --prefix ~/.local` puts it beside keyrings."""
+    local = home / ".local"
+    for name in ("bin", "lib", "share/keyrings"):
+        (local / name).mkdir(parents=True)
+    monkeypatch.setattr(sys, "base_prefix", str(local))
+    found = places.folders([])
+    assert {str(local / "bin"), str(local / "lib")} <= set(found)
+    assert not [path for path in found if (local / "share").is_relative_to(path)]
+
+
 @pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="writes to /opt, where CI runners are installed")
 def test_of_opt_is_read_what_programs_are_found_in(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     """A self-hosted runner has its key in /opt/actions-runner."""
