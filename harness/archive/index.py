@@ -1,12 +1,14 @@
 """The index of an archive: what lists and histories need, so that they open no file.
 
 It is derived from the files alone and brought up to date with every use. A file that cannot be read is kept as a row
-with its error: it is named, and stops nothing.
+with its error: it is named, and stops nothing. It lies in the account's folder: a commit could bring one that lay
+beside the files, with rows that no file has, or with queries that never end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sqlite3
@@ -16,12 +18,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fmha.harness import account
 from fmha.harness.archive.files import read
 from fmha.harness.archive.record import RunRecord
-from fmha.harness.errors import FmhaError
+from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.metrics import METRICS
 
-INDEX_FILE = ".index.sqlite3"
+INDEXES = "indexes"  # of the account's folder
+MOST_INDEXES = 64  # of archives: those that were made last stay
 RUN_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}-[A-Za-z0-9._-]+?\.json(\.gz)?")
 _BATCH = 200  # files a transaction: an interrupted first use keeps what it has read
 _TABLES = f"""
@@ -220,10 +224,18 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+def index_file(folder: Path) -> Path:
+    """Where the index of an archive is. Raises InfrastructureError where the account has no folder for it."""
+    name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
+    return account.folder(INDEXES) / f"{name}.sqlite3"
+
+
 def _opened(folder: Path) -> sqlite3.Connection:
-    """The index in the folder, made anew when it is damaged or of another version; in memory where none can be."""
-    path = folder / INDEX_FILE
-    with contextlib.suppress(sqlite3.DatabaseError):
+    """The archive's index, made anew when it is damaged or of another version; in memory where none can be."""
+    if not folder.is_dir():
+        return _fresh(":memory:")
+    with contextlib.suppress(sqlite3.DatabaseError, InfrastructureError):
+        path = index_file(folder)
         database = sqlite3.connect(path, timeout=60)
         if database.execute("PRAGMA user_version").fetchone() == (_VERSION,):
             return database
@@ -232,11 +244,12 @@ def _opened(folder: Path) -> sqlite3.Connection:
 
 
 def _anew(folder: Path) -> sqlite3.Connection:
-    path = folder / INDEX_FILE
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return _fresh(":memory:")
-    with contextlib.suppress(OSError, sqlite3.DatabaseError):
+    with contextlib.suppress(OSError, sqlite3.DatabaseError, InfrastructureError):
+        path = index_file(folder)
         path.unlink(missing_ok=True)
+        others = sorted(path.parent.glob("*.sqlite3"), key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in others[MOST_INDEXES - 1 :]:
+            old.unlink(missing_ok=True)
         return _fresh(path)
     return _fresh(":memory:")
 

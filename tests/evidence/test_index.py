@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness import archive
+from fmha.harness import account, archive
 from fmha.harness.archive import Index, prune
 from fmha.harness.archive import index as index_module
-from fmha.harness.archive.index import INDEX_FILE
+from fmha.harness.archive.index import index_file
 from fmha.harness.errors import FmhaError, UserError
 from tests.evidence.records import IDS, STARTED, archived, measured, record
 from tests.harness.support import RACE, git
@@ -89,9 +89,9 @@ def test_files_that_are_no_runs_are_named_and_skipped(tmp_path: Path) -> None:
 def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     archived(tmp_path, 2)
     before = names(tmp_path)
-    (tmp_path / INDEX_FILE).write_bytes(damage)
+    index_file(tmp_path).write_bytes(damage)
     assert names(tmp_path) == before
-    with sqlite3.connect(tmp_path / INDEX_FILE) as database:
+    with sqlite3.connectindex_file(tmp_path) as database:
         assert database.execute("SELECT count(*) FROM runs").fetchone() == (2,)
 
 
@@ -99,7 +99,7 @@ def test_an_index_that_is_damaged_inside_is_made_anew_once(tmp_path: Path, monke
     """Its first page is whole, so that it opens."""
     archived(tmp_path, 3)
     before = names(tmp_path)
-    path = tmp_path / INDEX_FILE
+    path = index_file(tmp_path)
     path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"\xff"))
     assert names(tmp_path) == before
     opened: list[Path] = []
@@ -137,7 +137,7 @@ def test_values_that_no_run_has_stop_nothing(tmp_path: Path, old: str, new: str,
 def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
     archived(tmp_path, 2)
     names(tmp_path)
-    with sqlite3.connect(tmp_path / INDEX_FILE) as database:
+    with sqlite3.connectindex_file(tmp_path) as database:
         database.execute("PRAGMA user_version = 999")
         database.execute("DROP TABLE numbers")
     with Index(tmp_path) as index:
@@ -149,16 +149,44 @@ def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_an_account_without_a_folder_has_it_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archived(tmp_path, 2)
-    if os.geteuid() == 0:
-        (tmp_path / INDEX_FILE).mkdir()  # what root may not replace either
+    monkeypatch.setenv(account.VARIABLE, str(tmp_path / "cache"))
+    (tmp_path / "cache").write_text("no folder")
+    assert len(names(tmp_path)) == 2
+
+
+ENDLESS = """
+CREATE VIEW runs AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)
+SELECT x AS name, 1 AS size, 1 AS mtime_ns, NULL AS error, 1.0 AS started, 'a' AS sha, 0 AS dirty, 'h' AS host,
+ 'k' AS kind, 's' AS suite, '' AS filter, 0 AS seed, 's' AS schedule, 'PASS' AS word, 1 AS passed, 1 AS total FROM c;
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("brought", ["queries that never end", "a link"])
+def test_an_index_that_a_commit_brings_is_not_opened(tmp_path: Path, brought: str) -> None:
+    """Beside the records, where it lay before: it could have rows that no file has, or lead out of the checkout."""
+    folder, place = tmp_path / "results", tmp_path / "results" / ".index.sqlite3"
+    archived(folder, 2)
+    if brought == "a link":
+        place.symlink_to(tmp_path / "elsewhere")
     else:
-        tmp_path.chmod(0o555)
-    try:
-        assert len(names(tmp_path)) == 2
-    finally:
-        tmp_path.chmod(0o755)
+        with sqlite3.connect(place) as database:
+            database.executescript(f"{ENDLESS}PRAGMA user_version = {index_module._VERSION};")
+    assert len(names(folder)) == 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_only_so_many_indexes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MOST_INDEXES", 2)
+    monkeypatch.setenv(account.VARIABLE, str(tmp_path / "cache"))
+    folders = [tmp_path / str(number) for number in range(4)]
+    for number, folder in enumerate(folders):
+        archived(folder, 1)
+        names(folder)
+        os.utime(index_file(folder), (number, number))
+    assert [index_file(folder).exists() for folder in folders] == [False, False, True, True]
 
 
 def test_compressed_runs_are_runs(tmp_path: Path) -> None:

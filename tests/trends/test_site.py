@@ -19,7 +19,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from fmha.harness import archive
-from fmha.harness.archive.index import INDEX_FILE
+from fmha.harness.archive.index import index_file
 from fmha.harness.errors import ExitCode
 from tests.evidence.records import IDS, STARTED, accepted, measured, record
 from tests.harness.support import GOOD
@@ -223,7 +223,7 @@ def test_the_newest_report_has_the_histories_of_its_host(tmp_path: Path, command
     archive.write(record(sha=shas[0], minutes=-1, host="moon"), tmp_path / "results")
     assert command(tmp_path, "publish", "site") == ExitCode.PASS
     assert re.search(r"hd64_t\d+_sk128: 1 - cosine over 3 runs", (tmp_path / "site" / "latest.html").read_text())
-    assert not (tmp_path / "results" / INDEX_FILE).exists()
+    assert not index_file(tmp_path / "results").exists()
 
 
 def test_a_folder_with_something_else_in_it_is_not_written_to(
