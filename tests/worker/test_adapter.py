@@ -172,7 +172,8 @@ return {"x": np.ones(case.size, np.float32)}
     adapter.close()
     said = capfd.readouterr()
     assert said.out == ""
-    assert "also by the descriptor\nby a shell\n" in said.err
+    assert "| also by the descriptor\n| by a shell\n" in said.err
+    assert all(line.startswith("| ") for line in said.err.splitlines())  # or `PASS 9 of 9` of its own could be ours
 
 
 def test_what_it_prints_is_no_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -189,9 +190,9 @@ return {"x": np.ones(case.size, np.float32)}
     adapter.inputs(0, CASE)
     adapter.close()
     said = capfd.readouterr().err
-    assert "\\::stop-commands::x\n" in said
+    assert "| \\::stop-commands::x\n" in said
     assert "\x1b" not in said
-    assert len(said) <= MOST_SHOWN + 9
+    assert len(said) <= MOST_SHOWN + 9 + len("| ") * said.count("\n")
 
 
 # By the descriptor of its answers, which it can find. `{}` is written in place of the answer to `inputs`.

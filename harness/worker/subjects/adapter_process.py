@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.text import one_line
-from fmha.harness.worker.processes.groups import describe_exit
+from fmha.harness.worker.processes.groups import MARK, describe_exit
 from fmha.harness.worker.subjects.frames import MOST_BYTES, Arrays, FrameError, pieces, received
 from fmha.harness.worker.subjects.peers import RefusedError
 
@@ -262,11 +262,13 @@ class AdapterProcess:
 
 
 def _show(printed: IO[bytes]) -> None:
-    """What it prints, for people: a terminal and a CI system are shown text, and given no order."""
+    """What it prints, for people: a terminal and a CI system are shown text, and given no order. Each line is behind
+    MARK, so that nobody takes it for ours."""
     left = MOST_SHOWN
     while line := printed.readline(_CHUNK):
         if left > 0:
-            print(one_line(line[:left].decode(errors="replace").rstrip("\n")), file=sys.stderr, flush=True)
+            text = one_line(line[:left].decode(errors="replace").rstrip("\n"))
+            print(f"{MARK}{text}", file=sys.stderr, flush=True)
         left -= len(line)
 
 
