@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fmha.harness.worker.subjects.answers import Description
 
 T = TypeVar("T")
+MOST_NAME: Final = 100  # characters of a kernel's name: builds are files that are named by it, and by more
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS
 Place = Annotated[str, StringConstraints(pattern=r"^(fmha|[^:]+\.py:[A-Za-z_]\w*)$")]
 Axes = dict[str, list[Value]]
@@ -128,6 +129,8 @@ class KernelsFile(FileSection):
     def _check(self) -> Self:
         self.check_suites(self.suites)
         for name, kernel in self.kernels.items():
+            if len(name) > MOST_NAME:
+                raise wrong(("kernels", name), f"a name has at most {MOST_NAME} characters, and this one {len(name)}")
             if (name == OURS) != (kernel.adapter == BROUGHT):
                 raise wrong(("kernels", name), f"{OURS} is the name of the kernels of {BROUGHT}, and of no others")
         if OURS in self.kernels and self.kernels[OURS].gates:

@@ -133,6 +133,7 @@ def test_what_the_kernels_side_does_instead_of_an_answer_is_said(
         ("source", "'../../secret.cu'"),
         ("entry", "'x; rm -rf ~'"),
         ("name", "'../../../.ssh/authorized_keys'"),
+        ("name", "'n' * 201"),
         ("compiler", "'evil.py:Evil evil'"),
         ("sources", "('/root',)"),
         ("arch", "'sm_80'"),

@@ -84,6 +84,7 @@ def test_a_random_suite_of_a_kernel_of_ones_own(read: Callable[..., Matrix]) -> 
     ("old", "new", "words"),
     [
         ("ours: fmha", "attention: fmha", "kernels.attention: ours is the name of the kernels of fmha"),
+        ("  gemm: ", f"  {'g' * 101}: ", "a name has at most 100 characters, and this one 101"),
         ("kernel: gemm\n    axes", "kernel: other\n    axes", "suites.products.kernel: must be one of ours, gemm"),
         ("k: [1, 200]", "k: [1, 0]", "suites.drawn.random.k: must be at least 1"),
         ("k: [1, 200]", "k: [9, 5]", r"suites.drawn.random.k: must be \[least, most\]"),

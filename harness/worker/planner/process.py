@@ -31,6 +31,7 @@ from fmha.harness.worker.processes.heard import Heard
 ANSWER_SECONDS: Final = 60.0
 MOST_BYTES: Final = 1 << 20  # of an answer
 _MOST_WORDS: Final = 256  # of flags and defines, and characters of a name
+_MOST_OF_A_FILE: Final = 200  # of a variant's name: its build is a folder that is named by it, and by two hashes
 _MOST_CHARACTERS: Final = 4096  # of one flag
 _MEMORY: Final = 4 << 30
 _OF_A_SHELL = frozenset('$`"\\;&|<>\n')
@@ -202,6 +203,8 @@ def check(variant: Variant, arch: str) -> None:
     for name in [*names, *(define for define, _ in variant.defines)]:
         if len(name) > _MOST_WORDS or not _NAME.fullmatch(name):
             raise ValueError(f"{name!r:.80} is no name")
+    if len(variant.name) > _MOST_OF_A_FILE:
+        raise ValueError(f"variant.name has {len(variant.name)} characters, and a file's name no more than 255")
     for text in (variant.source, *variant.sources):
         path = PurePosixPath(text)
         if not text or path.is_absolute() or ".." in path.parts or not text.isprintable():
