@@ -91,7 +91,7 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     before = names(tmp_path)
     index_file(tmp_path).write_bytes(damage)
     assert names(tmp_path) == before
-    with sqlite3.connectindex_file(tmp_path) as database:
+    with sqlite3.connect(index_file(tmp_path)) as database:
         assert database.execute("SELECT count(*) FROM runs").fetchone() == (2,)
 
 
@@ -137,7 +137,7 @@ def test_values_that_no_run_has_stop_nothing(tmp_path: Path, old: str, new: str,
 def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
     archived(tmp_path, 2)
     names(tmp_path)
-    with sqlite3.connectindex_file(tmp_path) as database:
+    with sqlite3.connect(index_file(tmp_path)) as database:
         database.execute("PRAGMA user_version = 999")
         database.execute("DROP TABLE numbers")
     with Index(tmp_path) as index:

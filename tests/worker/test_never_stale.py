@@ -546,6 +546,46 @@ def test_what_another_compiler_reads_is_never_stale(own, change):
     assert stored(changed) == wanted
 
 
+LOOKS = {
+    "whether a file is there": 'int((HERE / "tuned.json").exists())',
+    "whether a file is there, by a link's own": 'int(os.path.lexists(HERE / "tuned.json"))',
+    "whether it may be read": 'int(os.access(HERE / "tuned.json", os.R_OK))',
+    "how long a file is": '(HERE / "tuned.json").stat().st_size // 2 if os.path.isfile(HERE / "tuned.json") else 0',
+    "what is in a folder": 'sum(name.startswith("tuned") for name in os.listdir(HERE))',
+    "what matches": 'len(list(HERE.glob("tuned*")))',
+    "whether a folder is there": 'int((HERE / "tuned.json").is_dir() or (HERE / "tuned.json").is_file())',
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("first", ["there", "not there"])
+def test_what_another_compiler_looks_for_is_never_stale(own, look, first):
+    """A kernel that is tuned where a file says how, and has defaults where none does: either change builds it anew."""
+    source = own / "own.py"
+    text = source.read_text().replace("import sys\n", "import os, sys\n")
+    text = text.replace("class Own", "HERE = Path(__file__).parent\nclass Own")
+    source.write_text(text.replace("str(value)", f"str(value + ({LOOKS[look]}))"))
+    tuned = own / "tuned.json"
+    for there in (True, False) if first == "there" else (False, True):
+        tuned.write_text("{}") if there else tuned.unlink(missing_ok=True)
+        result = build(own, OWN)
+        assert (stored(result), result.cached) == (1234 + there, False)
+    assert build(own, OWN).cached
+
+
+def test_a_folder_that_another_compiler_has_found_is_asked_for_again(own):
+    source = own / "own.py"
+    text = source.read_text().replace("import sys\n", "import os, sys\n")
+    source.write_text(text.replace("str(value)", 'str(value + os.path.isdir(Path(__file__).parent / "tuned"))'))
+    (own / "tuned").mkdir()
+    assert stored(build(own, OWN)) == 1235
+    (own / "tuned" / "new").write_text("")
+    assert build(own, OWN).cached
+    (own / "tuned" / "new").unlink()
+    (own / "tuned").rmdir()
+    assert stored(build(own, OWN)) == 1234
+
+
 def test_where_a_sandbox_is_required_the_whole_tree_counts_for_another_compiler(own, monkeypatch):
     monkeypatch.setenv("FMHA_ISOLATION", "require")
     assert not build(own, OWN).cached

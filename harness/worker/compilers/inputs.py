@@ -35,34 +35,55 @@ class CompilerInputs:
 
     files: Mapping[str, str] = field(default_factory=dict)  # what was read: its sha256
     absent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by folder, names that were not in it
+    folders: Mapping[str, Sequence[str]] = field(default_factory=dict)  # that were there; what was in those listed
 
     def hold(self, root: Path, hashes: Hashes) -> bool:
         """Whether a build below `root` would read the same now."""
         base = str(root)
-        return all(hashes.of(os.path.join(base, path)) == digest for path, digest in self.files.items()) and all(
-            hashes.names(os.path.join(base, folder)).isdisjoint(names) for folder, names in self.absent.items()
+        return (
+            all(hashes.of(os.path.join(base, path)) == digest for path, digest in self.files.items())
+            and all(hashes.names(os.path.join(base, folder)).isdisjoint(names) for folder, names in self.absent.items())
+            and all(_as_it_was(os.path.join(base, folder), names, hashes) for folder, names in self.folders.items())
         )
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; `inputs_of` reads it back."""
-        return {"files": dict(self.files), "absent": {folder: list(names) for folder, names in self.absent.items()}}
+        named = {"absent": self.absent, "folders": self.folders}
+        return {"files": dict(self.files)} | {
+            what: {folder: list(names) for folder, names in found.items()} for what, found in named.items()
+        }
 
 
 def inputs_of(plain: Mapping[str, Any]) -> CompilerInputs:
     """Those that `plain` has written; KeyError where one part is missing."""
-    return CompilerInputs(plain["files"], plain["absent"])
+    return CompilerInputs(plain["files"], plain["absent"], plain["folders"])
+
+
+def _as_it_was(folder: str, names: Sequence[str], hashes: Hashes) -> bool:
+    """Whether a folder is there, and where it was listed has the same in it: its own name stands first then."""
+    return os.path.isdir(folder) and (not names or hashes.names(folder) == set(names[1:]))
 
 
 def made_of(
-    root: Path, read: Sequence[str], search: Sequence[str] | None, hashes: Hashes, missing: Iterable[str] = ()
+    root: Path,
+    read: Sequence[str],
+    search: Sequence[str] | None,
+    hashes: Hashes,
+    missing: Iterable[str] = (),
+    listed_ones: Iterable[str] = (),
 ) -> CompilerInputs:
     """The inputs of a build in `root` that has `read` these files, and looks for includes in the folders `search`,
-    beside the folder of the file that includes; None where nothing is included. `missing` were not there either."""
+    beside the folder of the file that includes; None where nothing is included. `missing` were not there either; of the
+    folders `listed_ones` it has asked what is in them."""
     base = str(root)
     files: dict[str, str] = {}
     vain = set(missing)
+    there = {path: [path, *sorted(hashes.names(path))] for path in listed_ones if os.path.isdir(path)}
+    vain.update(path for path in listed_ones if path not in there)
     for path in dict.fromkeys(read):
-        if digest := hashes.of(os.path.join(base, path)):
+        if os.path.isdir(os.path.join(base, path)):
+            there.setdefault(path, [])
+        elif digest := hashes.of(os.path.join(base, path)):
             files[_label(base, path)] = digest
         else:
             vain.add(path)
@@ -82,6 +103,7 @@ def made_of(
     return CompilerInputs(
         {path: files[path] for path in sorted(files, key=os.path.isabs)},  # those that change come first
         {folder: sorted(found) for folder, found in sorted(absent.items())},
+        {_label(base, folder): names for folder, names in sorted(there.items())},
     )
 
 

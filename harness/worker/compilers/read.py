@@ -45,6 +45,7 @@ def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> Com
         read = [str(path) for path in told["read"]]
         modules = {str(name): str(path) for name, path in told["modules"].items()}
         folders = [str(path) for path in told["path"]]
+        listed_ones = [str(path) for path in told["listed"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError("the compiler's process did not say what it has read") from error
     inside = f"{scratch}/"
@@ -55,7 +56,9 @@ def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> Com
             at = next((at for at, folder in enumerate(folders) if file.startswith(f"{folder}/")), 0)
             endings = ["", *(suffix for suffix in all_suffixes() if suffix != ".pyc")]
             earlier += [f"{folder}/{name}{ending}" for folder in folders[:at] for ending in endings]
-    return made_of(root, [*plain, *modules.values()], None, hashes, earlier)
+    # Of folders elsewhere, as of packages, what is in them changes for reasons of their own.
+    inner = [path for path in listed_ones if path == str(root) or path.startswith(f"{root}/")]
+    return made_of(root, [*plain, *modules.values()], None, hashes, earlier, inner)
 
 
 def changed_since(root: Path, inputs: CompilerInputs, start_ns: int) -> bool:

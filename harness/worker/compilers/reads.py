@@ -1,30 +1,54 @@
 """Runs a module and writes down what its process has read: `python -m fmha.harness.worker.compilers.reads LIST MODULE`.
 
-What follows are the module's arguments. LIST is a file of JSON: `read`, the files that were opened, loaded or started,
-or that were not there when they were to be; `modules`, the file of each module by its name; `path`, where modules are
-looked for. A process that is started, such as an assembler, is named, but what it reads is not.
+What follows are the module's arguments. LIST is a file of JSON: `read`, the files that were opened, loaded, started or
+asked about, or that were not there when they were to be; `listed`, the folders of which somebody asked what is in them;
+`modules`, the file of each module by its name; `path`, where modules are looked for. A process that is started, such as
+an assembler, is named, but what it reads is not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# Who asks whether a file is there chooses by it: no audit event tells of that.
+_ASKING = ("stat", "lstat", "access", "readlink")
 
 
 def main(target: str, module: str, *arguments: str) -> None:
     """Runs `module` as `python -m` does, and writes to the file `target` what was read."""
     read: set[str] = set()
+    listed: set[str] = set()
+
+    def note(path: Any, where: set[str]) -> None:
+        if isinstance(path, (str, bytes, os.PathLike)):
+            with contextlib.suppress(TypeError, ValueError):
+                where.add(os.path.abspath(os.fsdecode(path)))
 
     def heard(event: str, facts: tuple[Any, ...]) -> None:
-        if event in ("open", "ctypes.dlopen", "subprocess.Popen") and isinstance(facts[0], (str, bytes, os.PathLike)):
-            with contextlib.suppress(TypeError, ValueError):
-                read.add(os.path.abspath(os.fsdecode(facts[0])))
+        if event in ("open", "ctypes.dlopen", "subprocess.Popen"):
+            note(facts[0], read)
+        elif event in ("os.listdir", "os.scandir"):
+            note("." if facts[0] is None else facts[0], listed)
 
+    def told(asks: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(asks)
+        def ask(path: Any, *arguments: Any, **options: Any) -> Any:
+            if options.get("dir_fd") is None:
+                note(path, read)
+            return asks(path, *arguments, **options)
+
+        return ask
+
+    for name in _ASKING:
+        setattr(os, name, told(getattr(os, name)))
     sys.addaudithook(heard)
     sys.argv = [module, *arguments]
     try:
@@ -33,7 +57,7 @@ def main(target: str, module: str, *arguments: str) -> None:
         files = ((name, getattr(found, "__file__", None)) for name, found in list(sys.modules.items()))
         modules = {name: os.path.abspath(file) for name, file in files if isinstance(file, str)}
         path = [os.path.abspath(folder) for folder in sys.path if isinstance(folder, str)]
-        found = {"read": sorted(read), "modules": modules, "path": path}
+        found = {"read": sorted(read), "listed": sorted(listed), "modules": modules, "path": path}
         Path(target).write_text(json.dumps(found), encoding="utf-8")
 
 
