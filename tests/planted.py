@@ -224,7 +224,7 @@ def first_red(
     chosen = ["-m", "nightly" if night else "not nightly", *(f"--deselect={test}" for test in without)]
     own = ["-p", "no:cacheprovider", f"--basetemp={folder.with_name('temp')}"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *chosen, *own, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), **_passed_over()}
     ran = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
     )
@@ -232,6 +232,13 @@ def first_red(
     if found is None and ran.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise NotBegunError(f"pytest ends with {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
     return found.group(1) if found else ""
+
+
+def _passed_over() -> dict[str, str]:
+    """A variable by which an editable installation passes its finder over: it comes before PYTHONPATH, so that
+    what is planted would never be imported."""
+    paths = [str(getattr(finder, "path", "")) for finder in sys.meta_path if type(finder).__name__.startswith("Scikit")]
+    return {"SKBUILD_EDITABLE_SKIP": os.pathsep.join(filter(None, paths))}
 
 
 def noticed_by(planted: Planted, folder: Path) -> str:

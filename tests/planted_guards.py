@@ -24,6 +24,7 @@ VERDICT = "tests/evidence/test_verdict.py::test_"
 ENCLOSED = "tests/isolate/test_enclosed.py"
 TREES = "tests/remote/test_hostile_trees.py"
 OTHER_END = "tests/remote/test_other_end.py::test_"
+STALE = "tests/worker/test_never_stale.py::test_"
 ISOLATE, LANDLOCK, SUPERVISOR = "harness/isolate/__init__.py", "harness/isolate/landlock.py", "harness/supervisor"
 
 
@@ -252,6 +253,62 @@ GUARDS = (
         "        return of_module(installed())",
         '        return hashlib.sha256(b"").hexdigest()',
         "tests/harness/test_judge.py",
+    ),
+    guard(
+        "git's own folder stays outside of a sandbox",
+        ISOLATE,
+        "    hidden = places.gits(map(str, grant.read))",
+        "    hidden: list[str] = []",
+        f"{ENCLOSED}::test_gits_own_folder_of_a_checkout_is_not_read",
+    ),
+    guard(
+        "a link longer than a path is not read",
+        "harness/supervisor/tree.py",
+        "    if entry.mode == LINK and size > MOST_LINK:",
+        "    if False:",
+        f"{TREES}::test_a_link_that_no_kernel_makes_is_not_read",
+    ),
+    guard(
+        "what was built is compared with the commit",
+        "harness/stages/pipeline.py",
+        "    progress.otherwise = _otherwise(prepared, progress.builds, observer)\n",
+        "",
+        "tests/harness/test_as_committed.py::test_a_run_names_what_is_not_the_commits",
+    ),
+    guard(
+        "lines that go on are joined before a question is looked for",
+        "harness/worker/compilers/inputs.py",
+        '[text, *(joined.sub("", text) for joined in _JOINED)]',
+        "[text]",
+        f"{STALE}a_question_is_understood_however_it_is_written",
+    ),
+    guard(
+        "whoever asks about a file has read it",
+        "harness/worker/compilers/reads.py",
+        "    for name in _ASKING:",
+        "    for name in ():",
+        f"{STALE}what_another_compiler_looks_for_is_never_stale",
+    ),
+    guard(
+        "a source is no option",
+        "harness/worker/compilers/steps.py",
+        "        _refuse_other_than_a_file(variant.source)\n",
+        "",
+        f"{STALE}a_source_is_a_file_and_nothing_else",
+    ),
+    guard(
+        "an archive's index is the account's",
+        "harness/archive/index.py",
+        'return account.folder(INDEXES) / f"{name}.sqlite3"',
+        'return folder / ".index.sqlite3"',
+        "tests/evidence/test_index.py::test_an_index_that_a_commit_brings_is_not_opened",
+    ),
+    guard(
+        "an adapter's words have a mark",
+        "harness/worker/subjects/adapter_process.py",
+        'print(f"{MARK}{text}", file=sys.stderr, flush=True)',
+        'print(f"{text}", file=sys.stderr, flush=True)',
+        "tests/worker/test_adapter.py::test_what_it_prints_is_no_answer",
     ),
 )
 
