@@ -301,7 +301,7 @@ GUARDS = (
         "harness/archive/index.py",
         'return account.folder(INDEXES) / f"{name}.sqlite3"',
         'return folder / ".index.sqlite3"',
-        "tests/evidence/test_index.py::test_an_index_that_a_commit_brings_is_not_opened",
+        "tests/evidence/test_index.py::test_an_index_that_a_commit_brings_is_not_opened[a link]",
     ),
     guard(
         "an adapter's words have a mark",

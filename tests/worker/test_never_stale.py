@@ -150,7 +150,7 @@ QUESTIONS = {
     "within the name": ("chosen.cuh", '__has_include("cho\\\nsen.cuh")', ""),
     "a name with the other mark": ("cho>sen.cuh", '__has_include("cho>sen.cuh")', ""),
     "a name that is no UTF-8": ("cho\udcffsen.cuh", '__has_include("cho\udcffsen.cuh")', ""),
-    "a name with a carriage return": ("cho\rsen.cuh", '__has_include("cho\rsen.cuh")', ""),
+    "a line that ends in a carriage return": ("chosen.cuh", '__has_inc\\\rlude("chosen.cuh")', ""),
 }
 
 

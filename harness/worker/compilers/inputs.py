@@ -24,7 +24,7 @@ _OF_A_NAME = re.compile(r'\s*\(\s*[<"]')
 _OF_NOTHING = re.compile(r"(?:\bdefined\s*\(?|#\s*(?:ifdef|ifndef|undef))\s*\Z")
 _BEFORE = 256  # characters before a question, in which `defined` stands where it asks for nothing
 # Lines that a compiler joins, within a word as well; the second where it knows trigraphs.
-_JOINED = (re.compile(r"\\[ \t\f\v\r]*\n"), re.compile(r"(?:\\|\?\?/)[ \t\f\v\r]*\n"))
+_JOINED = (re.compile(r"\\[ \t\f\v]*(?:\r\n?|\n)"), re.compile(r"(?:\\|\?\?/)[ \t\f\v]*(?:\r\n?|\n)"))
 # Parted at blanks and ends of lines alone: a name may have any other space, a tab behind a backslash.
 _WORD = re.compile(r"(?:\\[ \t#\n]|\$\$|[^ \n\\]|\\)+")
 
