@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
 from fmha.emulator.timing.shape import sampled, sampled_by
@@ -86,7 +88,7 @@ def model(
     gpu: str, variant: Variant, artifact: Path, call: Call, order: Order = "ptx", of: Given | None = None
 ) -> CallTime:
     """Launches `call` on a device that keeps time, over the operands `of` a configuration, or over random numbers of
-    the call's sizes. Lists of sparse keys are not modelled."""
+    the call's sizes."""
     # With balanced splits each CTA leaves for the combine kernel which planes it has a part of: all have to run.
     device = _Gridded(gpu, order, sampled=call.balance is None)
     addresses = tensors_of(device, call) if of is None else place(device, call, of.inputs, of.others)
@@ -118,6 +120,9 @@ def model(
             timing.to_memory = 1 - sum(timing.written.get(base, 0.0) for base in read) / written
     rows, keys = (sum(each) for each in zip(*lengths, strict=True))
     seen = sum(seen_by(call, *each) for each in lengths)
+    if of is not None and of.inputs.sparse is not None:
+        seen += of.inputs.sparse.indices.size
+        keys += sum(np.unique(lists).size for lists in of.inputs.sparse.indices)
     moved = 2.0 * call.head_dim * (rows * call.heads * 2 + keys * call.kv_heads * (1 if call.shared_kv else 2))
     flop = 4.0 * seen * call.heads * call.head_dim
     return in_order(

@@ -21,7 +21,10 @@ from fmha.harness.worker.launch.run_attention import call_of
 
 # What a call may have that changes its time and that nothing here draws: refused, never left out of the time.
 _NOT_MODELLED: Final[Mapping[str, Callable[[Configuration], bool]]] = {
-    "lists of sparse keys": lambda item: item.topk > 0,
+    "lists of sparse keys with holes, repetitions or lengths": lambda item: (
+        item.topk > item.s_sparse
+        or (item.topk > 0 and (item.sparse_indices, item.sparse_lens, item.kv_lens) != ("valid", "full", "full"))
+    ),
     "query offsets": lambda item: item.query_offsets != "aligned",
     "tensors with entries before the call's": lambda item: item.before > 0,
 }
@@ -60,6 +63,8 @@ def _choice(
     for absent, there in _NOT_MODELLED.items():
         if there(item):
             return f"the timing model draws no {absent}"
+    if item.topk and gpu.arch == ARCH:  # whose CTAs draw row tiles, of which each query has its own
+        return f"the timing model draws no lists of sparse keys on {ARCH}"
     of = None if is_plain(item) else given(item, keys, queries)
     call = _split(item, gpu, _call(item, gpu, of))
     total = call.total_q

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, softmax_scale
+from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows, walkers_of
 from fmha.harness.kernel_side.params import query_blocks
@@ -46,7 +46,7 @@ class Given:
 def is_plain(item: Configuration) -> bool:
     """Whether its sizes say all."""
     lengths = item.kv_lens != "full" or item.q_lens != "full"
-    return not (lengths or item.scattered or item.layout != "bshd" or item.sink != "none")
+    return not (lengths or item.topk or item.scattered or item.layout != "bshd" or item.sink != "none")
 
 
 def given(
@@ -66,7 +66,19 @@ def given(
     v = None if item.kv == "shared" else numbers(count, 2).reshape(shape)
     sink = None if item.sink == "none" else random.standard_normal(item.heads).astype(np.float32)
     scale = softmax_scale(item.head_dim, item.scale)
-    return Given(item, Inputs(q, k, v, scale, *item.bounds, kv_lens=keys, sink=sink, q_lens=queries))
+    inputs = Inputs(q, k, v, scale, *item.bounds, kv_lens=keys, sink=sink, q_lens=queries, sparse=_lists(random, item))
+    return Given(item, inputs)
+
+
+def _lists(random: np.random.Generator, item: Configuration) -> Sparse | None:
+    """The sparse branch: of every query as many rows as its list may have, each once, in no order."""
+    if not item.topk:
+        return None
+    shape = (item.batch, item.s_sparse, item.head_dim)
+    count = int(np.prod(shape))
+    k, v = numbers(count, 3).reshape(shape), None if item.kv == "shared" else numbers(count, 4).reshape(shape)
+    lists = [random.permutation(item.s_sparse)[: item.topk] for _ in range(item.batch * item.t)]
+    return Sparse(k, v, np.stack(lists).astype(np.int32).reshape(item.batch, item.t, item.topk))
 
 
 def _drawn(random: np.random.Generator, pattern: str, count: int, longest: int) -> NDArray[np.int32] | None:

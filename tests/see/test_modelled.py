@@ -185,8 +185,8 @@ def test_rows_of_a_record_are_configurations(tmp_path):
         (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
         (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200, gb200, gb300"),
         (
-            ["roofline", "hd64_t4_sk128_top8_of64"],
-            "hd64_t4_sk128_top8_of64: the timing model draws no lists of sparse keys",
+            ["roofline", "--gpu", "h200", "hd64_t4_sk128_top8_of64"],
+            "hd64_t4_sk128_top8_of64: the timing model draws no lists of sparse keys on sm_90a",
         ),
     ],
 )
@@ -198,7 +198,8 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
 @pytest.mark.parametrize(
     ("name", "absent"),
     [
-        ("hd64_t4_sk128_top8_of64", "lists of sparse keys"),
+        ("hd64_t4_sk128_top8_of64_indices-holes", "lists of sparse keys"),
+        ("hd64_t4_sk128_b2_lens-ragged_top8_of64", "lists of sparse keys"),
         ("hd64_t8_sk128_causal_offsets-zero", "query offsets"),
         ("hd64_t1_sk128_before3", "tensors with entries before the call's"),
     ],
@@ -208,6 +209,23 @@ def test_what_is_not_modelled_is_refused_and_never_left_out_of_the_time(name: st
     item = parse_id(name)
     with pytest.raises(UserError, match=f"the timing model draws no {absent}"):
         list(modelled.modelled(Path.cwd(), [item], gpu, lambda line: None))
+
+
+def test_lists_are_drawn_and_their_rows_are_of_the_floor(repository: Path, build_cache: Path) -> None:
+    """Of what the kernel reads as of what its floors are, each row that a query names counts, and once."""
+    item = parse_id("hd64_t2_sk0_h16_top256_of1024_out-bf16")
+    one = chosen(item, architecture("b200"))
+    assert one.of is not None
+    assert one.of.inputs.sparse is not None
+    indices = one.of.inputs.sparse.indices
+    assert all(np.unique(row).size == 256 for row in indices[0])
+    (built,) = build_variants(repository, [one.variant], build_cache, 300.0, 1, lambda line: None)
+    time = model("b200", one.variant, Path(built.ptx), one.call, of=one.of)
+    assert time.flop == 4 * 2 * 256 * 16 * 64
+    assert time.bytes == 2 * 64 * (2 * 2 * 16 + 2 * np.unique(indices).size)
+    _, timing = time.timings[0]
+    assert sum(timing.read.values()) >= 2 * 2 * 64 * np.unique(indices).size
+    assert timing.modelled().forced == 0
 
 
 RAGGED = parse_id("hd64_t1_sk2048_b8_lens-ragged_out-bf16_splits2")
