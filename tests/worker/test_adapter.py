@@ -292,7 +292,7 @@ def test_another_outputs_shape_is_no_reference(tmp_path: Path) -> None:
     from fmha.harness.worker.subjects.declared import DeclaredRun
 
     ran = DeclaredRun({"y": np.zeros(4, np.float32)}, LaunchReport())
-    with pytest.raises(ValueError, match=r"reference gives y as \(\); the output is \(4,\)"):
+    with pytest.raises(AdapterError, match=r"reference gives y as \(\); the output is \(4,\)"):
         subject.measure(CASE, ran, subject.reference(CASE, inputs))
 
 
@@ -355,7 +355,7 @@ def test_what_is_called_sees_neither_reference_nor_measure(tmp_path: Path) -> No
     subject = subject_of(adapter)
     device: Any = NumpyDevice()
     inputs = subject.inputs(0, CASE)
-    assert subject.reference(CASE, inputs)["y"].shape == (4,)
+    assert subject.reference(CASE, inputs).arrays["y"].shape == (4,)
     variant: Any = subject.variant_for(CASE, "sm_90a")
     with pytest.raises(AdapterError, match=r"ValueError: found 0 \[\] \[\]"):
         subject.run(device, None, variant, CASE, inputs)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.judge.metrics import Measurement
+from fmha.harness.judge.metrics import Measurement, Worst
 from fmha.harness.judge.oracle.bias import bias
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference
@@ -58,30 +59,78 @@ def _row_sum_error(values: Statistic, wanted: Array, visible: NDArray[np.bool_])
     return peak(np.where(visible, row_sum / np.where(visible, wanted, 1.0) - 1.0, row_sum))
 
 
-def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
-    """Of any kernel: what every output is, what it should be, and how many of its elements nobody wrote. The worst of
-    all outputs, each compared by itself. An infinity where there should be that one is right, and is no number."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An output of any kernel: what it is, what it should be, and which of its elements nobody wrote. Of one shape."""
+
+    name: str
+    values: Array
+    wanted: Array
+    unwritten: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The figures of one output. `gravity` orders `worst` among those of all outputs."""
+
+    cosine: float
+    relative_l2: float
+    max_error: float
+    mismatches: int
+    unwritten: int
+    gravity: tuple[bool, bool, bool, float]
+    worst: Worst | None
+
+
+def general(outputs: Sequence[Written], output_hash: str) -> Measurement:
+    """Of any kernel: the worst of all outputs, each compared by itself. An infinity where there should be that one is
+    right, and is no number."""
     with np.errstate(all="ignore"):
-        for values, wanted, unwritten in outputs:
-            kinds, wanted_kinds = classes(values), classes(wanted)
-            mismatches = int(np.count_nonzero(kinds != wanted_kinds))
-            alike = (kinds == wanted_kinds) & np.isinf(wanted)
-            numbers, should = (np.where(alike, 0.0, array) for array in (values, wanted))
-            off = numbers - should
-            norms = float(np.linalg.norm(off)), float(np.linalg.norm(should))
-            found.append(
-                (cosine(numbers, should), ratio(*norms), ratio(peak(off), peak(should)), mismatches, unwritten)
-            )
-    cosines, l2, peaks, mismatched, missing = zip(*found, strict=True)
+        found = [_found(output) for output in outputs]
     return Measurement(
-        cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
-        relative_l2=float(np.max(l2)),
-        max_error=float(np.max(peaks)),
-        nonfinite_mismatches=sum(mismatched),
-        unwritten=sum(missing),
+        cosine=float(np.min([item.cosine for item in found])),  # NumPy's: a NaN among them is the answer
+        relative_l2=float(np.max([item.relative_l2 for item in found])),
+        max_error=float(np.max([item.max_error for item in found])),
+        nonfinite_mismatches=sum(item.mismatches for item in found),
+        unwritten=sum(item.unwritten for item in found),
         output_hash=output_hash,
+        worst=max(found, key=lambda item: item.gravity).worst,
     )
+
+
+def _found(output: Written) -> _Found:
+    values, wanted = output.values, output.wanted
+    kinds, wanted_kinds = classes(values), classes(wanted)
+    other = kinds != wanted_kinds
+    alike = ~other & np.isinf(wanted)
+    numbers, should = (np.where(alike, 0.0, array) for array in (values, wanted))
+    off = numbers - should
+    largest = ratio(peak(off), peak(should))
+    gravity, worst = _worst(output, other, off, largest)
+    return _Found(
+        cosine=cosine(numbers, should),
+        relative_l2=ratio(float(np.linalg.norm(off)), float(np.linalg.norm(should))),
+        max_error=largest,
+        mismatches=int(np.count_nonzero(other)),
+        unwritten=int(np.count_nonzero(output.unwritten)),
+        gravity=gravity,
+        worst=worst,
+    )
+
+
+def _worst(
+    output: Written, other: NDArray[np.bool_], off: Array, largest: float
+) -> tuple[tuple[bool, bool, bool, float], Worst | None]:
+    """The first element that nobody wrote, else the first of another class than it should be, else the one furthest
+    off; and how grave that is beside other outputs' elements."""
+    missing, strange, unclear = bool(output.unwritten.any()), bool(other.any()), not largest < np.inf
+    gravity = missing, strange, unclear, 0.0 if unclear else largest
+    if not off.size:
+        return gravity, None
+    place = output.unwritten if missing else other if strange else np.where(np.isnan(off), np.inf, np.abs(off))
+    index = np.unravel_index(int(np.argmax(place)), off.shape)
+    got = None if missing else float(output.values[index])
+    return gravity, Worst(output.name, tuple(map(int, index)), got, float(output.wanted[index]))
 
 
 def compared(configuration: Configuration, outputs: Outputs, reference: Reference) -> tuple[Array, Array]:

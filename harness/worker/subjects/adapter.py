@@ -73,7 +73,7 @@ class Adapter:
         said = self._judging.begin()
         found = _checked(self._judging, "begin", lambda: answers.description(said, self._root))
         if not found.plain and not found.called:
-            self._of_kernel = self._process(self.tree)
+            self._of_kernel = self._process(self.tree, kernels=True)
             self._of_kernel.start()
         return found
 
@@ -191,16 +191,23 @@ class Adapter:
         said, _ = process.ask(what, {"case": _said(case)})
         return _checked(process, what, lambda: answers.buffers(said["buffers"], what))
 
+    @property
+    def parted(self) -> bool:
+        """Whether what is of the kernel is answered by a process of its own."""
+        return self.tree != self._root or not self.description.plain
+
     def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
-        if self.tree == self._root and self.description.plain:
+        if not self.parted:
             return self._judging
         if self._of_kernel is None or (gpu and not self._on_gpu):
             self.close_kernel()
-            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu), gpu
+            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu, kernels=True), gpu
         return self._of_kernel
 
-    def _process(self, tree: Path, *, gpu: bool = False) -> AdapterProcess:
-        return AdapterProcess(self._root, self.where, self.name, tree, gpu=gpu, limit_seconds=self._limit)
+    def _process(self, tree: Path, *, gpu: bool = False, kernels: bool = False) -> AdapterProcess:
+        return AdapterProcess(
+            self._root, self.where, self.name, tree, gpu=gpu, kernels=kernels, limit_seconds=self._limit
+        )
 
 
 def _checked(process: AdapterProcess, what: str, read: Callable[[], T]) -> T:
