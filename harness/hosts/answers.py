@@ -195,6 +195,7 @@ def numbers(of_attention: bool, lacking: tuple[str, ...] = ()) -> type[Answer]:
     """The ranges of a Measurement, by the definitions in docs/understand/gates.md, of a configuration without the
     metrics that are `lacking`. A kernel of one's own does not have what is of attention alone."""
     fields: dict[str, Any] = {"bias": (_Bias if of_attention else None, ...)}
+    fields["sentinels"] = (Count, 0)
     fields["worst"] = (None if of_attention else _Worst | None, None)
     for metric, known in METRICS.items():
         had = metric not in lacking and (of_attention or not known.of_attention)

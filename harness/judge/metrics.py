@@ -112,6 +112,9 @@ class Measurement:
     worst: Worst | None = field(
         default=None, metadata={"description": "of a kernel of one's own, the element furthest off; null for attention"}
     )
+    sentinels: int = field(
+        default=0, metadata={"description": "elements so large that they were judged apart: docs/understand/gates.md"}
+    )
 
 
 def _declared() -> dict[str, Metric]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from fmha.harness.contract.protocol import Drawn, Event, Job, Measurement, Met
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import Host
 from fmha.harness.judge import gate
+from fmha.harness.judge.case import Case
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.limits import Limit
@@ -76,6 +77,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         kernels=context.matrix.places,
         root=context.matrix.root,
         schedules=context.schedules,
+        tolerances=_tolerances(waiting.values(), context.matrix),
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
         workers=context.workers,
         timed=context.timed,
@@ -96,6 +98,12 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         events.close()
     for step in waiting.values():
         yield Outcome(step, Status.INFRA_ERROR, ("the worker ended without a word about this configuration",))
+
+
+def _tolerances(steps: Iterable[Step], matrix: Matrix) -> dict[str, float]:
+    """Of kernels of one's own the gate of the largest error, by which sentinels are told from what they hide."""
+    cells = (step.configuration for step in steps if isinstance(step.configuration, Case))
+    return {cell.id: matrix.thresholds_for(cell).limits["max_error"] for cell in cells}
 
 
 def _take(waiting: dict[str, Step], event: Event) -> Step:
@@ -165,7 +173,10 @@ def _reasons(judgement: gate.Judgement, measurement: Measurement) -> list[str]:
     """The element that is worst, where numbers failed, and every gate that was missed."""
     said = [str(check) for check in judgement.failed_checks]
     of_numbers = {check.name for check in judgement.failed_checks} & {*METRICS, "nonfinite_mismatches", "unwritten"}
-    return [str(measurement.worst), *said] if measurement.worst and of_numbers else said
+    if not measurement.worst or not of_numbers:
+        return said
+    apart = f"; {measurement.sentinels} sentinels are judged apart" if measurement.sentinels else ""
+    return [f"{measurement.worst}{apart}", *said]
 
 
 def _other_bits(bits: str, met: Met, step: Step, context: Context) -> tuple[FindingRecord, ...]:

@@ -124,7 +124,7 @@ def _declared(job: Job) -> dict[str, Declared]:
     ]
     for adapter in adapters:  # all at once: each takes a moment
         adapter.start()
-    return {adapter.name: subject_of(adapter) for adapter in adapters}
+    return {adapter.name: subject_of(adapter, job.tolerances) for adapter in adapters}
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:

@@ -16,7 +16,7 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import MOST_SHOWN, AdapterError
 from fmha.harness.worker.subjects.called import subject_of
-from fmha.harness.worker.subjects.declared import Declared
+from fmha.harness.worker.subjects.declared import Declared, Expected
 from tests.worker.adapters import CALLED, TWICE, adapter_of
 from tests.worker.numpy_device import NumpyDevice
 
@@ -151,7 +151,7 @@ return {"x": random.standard_normal(case.size).astype(np.float32)}
 """
     subject = Declared(tries(tmp_path, body))
     inputs = subject.inputs(0, CASE)
-    expected = {"y": 2.0 * inputs["x"].astype(np.float64)}
+    expected = Expected({"y": 2.0 * inputs["x"].astype(np.float64)})
     from fmha.harness.contract.device import LaunchReport
     from fmha.harness.worker.subjects.declared import DeclaredRun
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,8 @@ from fmha.harness.worker.subjects.adapter_process import AdapterProcess
 from fmha.harness.worker.subjects.frames import Arrays
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fmha.harness.worker.subjects.answers import Description, Launch
     from fmha.harness.worker.subjects.kernel import Build, Output
 
@@ -109,6 +111,12 @@ class Adapter:
         self._kinds = _checked(self._judging, "inputs", lambda: _kinds(said["kinds"], arrays))
         self._drawn = (seed, case, arrays)
         return arrays
+
+    def numbers(self, inputs: Arrays) -> Iterator[NDArray[Any]]:
+        """What was drawn last, in types that say what it means, where the adapter said it."""
+        from fmha.harness.worker.subjects.dtypes import viewed
+
+        return (viewed(array, self._kinds.get(name, "")) for name, array in inputs.items())
 
     def reference(self, case: Case, inputs: Arrays) -> Arrays:
         """In float64, from `inputs`: those that were drawn last are at hand there."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, Loa
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
+from fmha.harness.judge.oracle.levels import ordinary_of
 from fmha.harness.judge.oracle.measure import Written, general
 from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.launch.time_builds import time_both, time_build
@@ -52,11 +54,22 @@ class DeclaredRun:
     report: LaunchReport
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the outputs should be, and the largest number that the kernel was given beside sentinels."""
+
+    arrays: Arrays
+    ordinary: float = 1.0
+
+
 class Declared:
     """One kernel of one's own."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, tolerances: Mapping[str, float] = MappingProxyType({})) -> None:
+        """`tolerances` are the gates of `max_error`, by a case's id: what is within them of a sentinel is hidden by
+        it."""
         self._adapter = adapter
+        self._tolerances = tolerances
         self._name = adapter.name
 
     def built_in(self, tree: Path) -> None:
@@ -106,9 +119,10 @@ class Declared:
         """They depend on the seed and the case's name alone."""
         return self._adapter.inputs(seed, case)
 
-    def reference(self, case: Case, inputs: Arrays) -> Arrays:
+    def reference(self, case: Case, inputs: Arrays) -> Expected:
         """What the outputs should be, as the adapter's judging process says."""
-        return self._adapter.reference(case, inputs)
+        ordinary = ordinary_of(self._adapter.numbers(inputs), self._tolerances.get(case.id, 0.0))
+        return Expected(self._adapter.reference(case, inputs), ordinary)
 
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> DeclaredRun:
         """Every element of every output holds poison before the first launch."""
@@ -134,23 +148,23 @@ class Declared:
         written = {*self._adapter.outputs(case), *self._adapter.scratch(case)}
         return written | set(self._adapter.description.overwrites)
 
-    def measure(self, case: Case, ran: DeclaredRun, expected: Arrays) -> Measurement:
+    def measure(self, case: Case, ran: DeclaredRun, expected: Expected) -> Measurement:
         """The worst of all outputs, each compared by itself."""
-        outputs = self._adapter.outputs(case)
-        if expected.keys() != outputs.keys():
-            raise AdapterError(f"reference gives {', '.join(expected)}; the outputs are {', '.join(outputs)}")
+        outputs, should = self._adapter.outputs(case), expected.arrays
+        if should.keys() != outputs.keys():
+            raise AdapterError(f"reference gives {', '.join(should)}; the outputs are {', '.join(outputs)}")
         digest = hashlib.sha256()
         found = []
         for name, output in outputs.items():
-            bits, wanted, kind = ran.arrays[name], expected[name], dtype_of(output.dtype)
+            bits, wanted, kind = ran.arrays[name], should[name], dtype_of(output.dtype)
             if wanted.shape != output.shape:
                 raise AdapterError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
             digest.update(np.ascontiguousarray(bits).tobytes())
             found.append(Written(name, kind.read(bits), wanted, _unwritten(output, bits, wanted)))
-        return general(found, digest.hexdigest())
+        return general(found, digest.hexdigest(), self._tolerances.get(case.id, 0.0), expected.ordinary)
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays
+        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Expected
     ) -> Timed:
         def proved(module: LoadedModule, other: BuildResult) -> Measurement:
             return self.measure(case, self.run(device, module, other.variant, case, inputs), expected)
