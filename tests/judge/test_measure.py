@@ -269,4 +269,5 @@ def test_the_worst_element_is_that_of_the_worst_output() -> None:
     assert str(general([Written("c", np.float64(3.0), np.float64(2.0), np.zeros((), np.bool_))], "").worst) == (
         "c is 3; 2 is expected"
     )
+    assert figures([1.0, 2.0], [1.0, 2.0]).worst is None, "of numbers that are right there is none"
     assert general([Written("d", np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))], "").worst is None

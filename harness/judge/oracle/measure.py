@@ -155,7 +155,7 @@ def _worst(
     off; and how grave that is beside other outputs' elements."""
     missing, strange, unclear = bool(output.unwritten.any()), bool(other.any()), not largest < np.inf
     gravity = missing, strange, unclear, 0.0 if unclear else largest
-    if not relative.size:
+    if not relative.size or not (missing or strange or unclear or largest):
         return gravity, None
     place = output.unwritten if missing else other if strange else np.where(np.isnan(relative), np.inf, relative)
     index = np.unravel_index(int(np.argmax(place)), relative.shape)
