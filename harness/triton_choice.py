@@ -7,7 +7,7 @@ gets them in Triton's order, after Triton's own pruning, and takes the first tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Config, Heuristics
@@ -16,12 +16,13 @@ from triton.runtime.autotuner import Autotuner, Config, Heuristics
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A function of `@triton.jit`, and all that it is launched with. `number`: which configuration of how many, where
-    there is an autotuner."""
+    there is an autotuner, and what that one has `chosen`."""
 
     function: Any
     given: Mapping[str, Any]
     number: int | None = None
     of: int = 0
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
 
 def candidates(
@@ -36,19 +37,20 @@ def _within(function: Any, made: Candidate, constants: Mapping[str, Any], choice
         given = dict(made.given)
         for name, value in function.values.items():
             given[name] = value(given)
-        yield from _within(function.fn, Candidate(function.fn, given, made.number, made.of), constants, choice)
+        yield from _within(function.fn, replace(made, function=function.fn, given=given), constants, choice)
     elif isinstance(function, Autotuner) and _chosen_already(function, constants):
         yield from _within(function.fn, made, constants, choice)
     elif isinstance(function, Autotuner):
         for config in _configurations(function, made.given, constants, choice):
             number = next((at for at, known in enumerate(function.configs) if known is config), None)
-            given = {**made.given, **config.all_kwargs()}
+            values = config.all_kwargs()
+            given = {**made.given, **values}
             if config.pre_hook is not None:
                 config.pre_hook(given)  # what stands for buffers says what it may not do to them
-            chosen = Candidate(function.fn, given, number, len(function.configs))
+            chosen = Candidate(function.fn, given, number, len(function.configs), values)
             yield from _within(function.fn, chosen, constants, choice)
     elif hasattr(function, "arg_names") and hasattr(function, "warmup"):
-        yield Candidate(function, made.given, made.number, made.of)
+        yield replace(made, function=function)
     elif hasattr(function, "fn"):
         yield from _within(function.fn, made, constants, choice)
     else:

@@ -84,7 +84,7 @@ class TritonKernel(Kernel):
         defines = {name: _plain(value) for name, value in self.meta(case).items()} | dict(made.specialised)
         if made.number is not None:
             defines["autotune"] = f"{made.number}_of_{made.of}"
-            self._say(made.number, made.of)
+            self._say(made.number, made.of, " ".join(f"{name}={value}" for name, value in made.chosen.items()))
         metadata = made.compiled.metadata
         return Build(metadata.name, defines, metadata.shared)
 
@@ -114,10 +114,10 @@ class TritonKernel(Kernel):
         return any(field.name == "choice" for field in self.fields)
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
-    def _say(self, number: int, of: int) -> None:
-        """Which configuration is judged, and of how many: once for each."""
+    def _say(self, number: int, of: int, values: str) -> None:
+        """Which configuration is judged, what it chooses, and of how many: once for each."""
         which = "is judged" if self._chosen else "is the first that fits"
-        print(f"{self.name}: autotune has {of} configurations; number {number} {which}")
+        print(f"{self.name}: autotune has {of} configurations; number {number} {which}: {values}")
 
     @functools.cache  # noqa: B019 - a kernel lives as long as its process
     def _made(self, case: Case, arch: str) -> _Made:
@@ -145,7 +145,8 @@ class TritonKernel(Kernel):
                     failed = failed or ValueError(f"it needs {found.metadata.shared} bytes of shared memory")
                     continue
                 specialised = _specialised(found.src, given)
-                return _Made(found, dict(candidate.given), specialised, candidate.number, candidate.of)
+                chosen = {name: _plain(value) for name, value in candidate.chosen.items()}
+                return _Made(found, dict(candidate.given), specialised, candidate.number, candidate.of, chosen)
         raise failed or ValueError(f"{self.name} has no configuration that can be launched")
 
     def _mock(self, case: Case, name: str, value: Any) -> Any:
@@ -176,8 +177,9 @@ class _Made:
     compiled: Any  # Triton's CompiledKernel
     given: Mapping[str, Any]
     specialised: Mapping[str, str]
-    number: int | None  # of the autotuner's configuration, and how many it has
+    number: int | None  # of the autotuner's configuration, how many it has, and what this one chooses
     of: int
+    chosen: Mapping[str, str]
 
 
 class Pointer:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fmha.harness import account
 from fmha.harness.archive.files import read
-from fmha.harness.archive.record import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord, RunRecord
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.metrics import METRICS
 
@@ -32,11 +32,12 @@ _TABLES = f"""
 CREATE TABLE runs (
   name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, error TEXT, started REAL, sha TEXT,
   dirty INTEGER, host TEXT, kind TEXT, suite TEXT, filter TEXT, seed INTEGER, schedule TEXT, word TEXT, passed INTEGER,
-  total INTEGER
+  total INTEGER, lenient INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE configurations (key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 CREATE TABLE numbers (
   configuration INTEGER NOT NULL, run TEXT NOT NULL, status TEXT NOT NULL, hazards INTEGER NOT NULL, hash TEXT,
+  lenient INTEGER NOT NULL,
   {", ".join(f"{metric} REAL" for metric in METRICS)}, PRIMARY KEY (configuration, run)
 ) WITHOUT ROWID;
 CREATE INDEX numbers_run ON numbers (run);
@@ -63,6 +64,7 @@ class RunRow:
     word: str
     passed: int
     total: int
+    lenient: bool  # whether any of its configurations was held to the lenient rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class NumbersRow:
     status: str
     hazards: int
     hash: str
+    lenient: bool
     metrics: dict[str, float | None]
 
 
@@ -123,7 +126,7 @@ class Index:
         """A configuration in every run that has it, the newest first."""
         columns = ", ".join(f"runs.{name}" for name in _COLUMNS.split(", "))
         rows = self._database.execute(
-            f"SELECT {columns}, status, hazards, hash, {', '.join(METRICS)} FROM numbers"
+            f"SELECT {columns}, status, hazards, hash, numbers.lenient, {', '.join(METRICS)} FROM numbers"
             " JOIN runs ON runs.name = numbers.run"
             " WHERE configuration = (SELECT key FROM configurations WHERE id = :id)"
             " AND (:host IS NULL OR runs.host = :host OR runs.kind = :host) ORDER BY started DESC, name DESC",
@@ -136,7 +139,8 @@ class Index:
                 row[width],
                 row[width + 1],
                 row[width + 2] or "",
-                dict(zip(METRICS, row[width + 3 :], strict=True)),
+                bool(row[width + 3]),
+                dict(zip(METRICS, row[width + 4 :], strict=True)),
             )
             for row in rows
         ]
@@ -170,7 +174,7 @@ class Index:
             record = read(self.folder / name)
             datetime.fromtimestamp(record.started.timestamp(), UTC)
             self._database.execute(
-                f"INSERT INTO runs (mtime_ns, {_COLUMNS}) VALUES ({', '.join('?' * 15)})",
+                f"INSERT INTO runs (mtime_ns, {_COLUMNS}) VALUES ({', '.join('?' * 16)})",
                 (stamp[1], name, stamp[0], *_summary(record)),
             )
         except (FmhaError, OverflowError, ValueError) as error:
@@ -180,7 +184,7 @@ class Index:
             )
             return
         self._database.executemany(
-            f"INSERT OR REPLACE INTO numbers VALUES ({', '.join('?' * (5 + len(METRICS)))})",
+            f"INSERT OR REPLACE INTO numbers VALUES ({', '.join('?' * (6 + len(METRICS)))})",
             self._numbers(name, record),
         )
 
@@ -192,24 +196,46 @@ class Index:
             hazards = sum(finding.severity == "error" for finding in item.findings)
             digest = metrics.output_hash[:16] if metrics else None
             # SQLite stores NaN as NULL; an infinity stays one.
-            yield key, name, item.status, hazards, digest, *(getattr(metrics, metric, None) for metric in METRICS)
+            lenient = leniently(item)
+            yield (
+                key,
+                name,
+                item.status,
+                hazards,
+                digest,
+                lenient,
+                *(getattr(metrics, metric, None) for metric in METRICS),
+            )
 
 
-_COLUMNS = "name, size, started, sha, dirty, host, kind, suite, filter, seed, schedule, word, passed, total"
+_COLUMNS = "name, size, started, sha, dirty, host, kind, suite, filter, seed, schedule, word, passed, total, lenient"
 
 
 def _summary(record: RunRecord) -> tuple[object, ...]:
     commit, host, selection, verdict = record.commit, record.host, record.selection, record.verdict
     where = (commit.sha, commit.dirty, host.name, host.kind)
     what = (selection.suite, selection.filter, selection.seed, selection.schedule)
-    return (record.started.timestamp(), *where, *what, record.headword, verdict.passed, verdict.total)
+    return (
+        record.started.timestamp(),
+        *where,
+        *what,
+        record.headword,
+        verdict.passed,
+        verdict.total,
+        any(map(leniently, record.configurations)),
+    )
 
 
 def _run(row: Sequence[object]) -> RunRow:
     values = dict(zip(_COLUMNS.split(", "), row, strict=True))
     values["started"] = datetime.fromtimestamp(float(str(values["started"])), UTC)
-    values["dirty"] = bool(values["dirty"])
+    values |= {name: bool(values[name]) for name in ("dirty", "lenient")}
     return RunRow(**values)  # type: ignore[arg-type]  # the tables have the types
+
+
+def leniently(item: ConfigurationRecord) -> bool:
+    """Whether it was held to the lenient rules, where a pass says less."""
+    return item.stats.get("profile") == "lenient"
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:

@@ -146,12 +146,13 @@ class Parameters(Record):
     __pydantic_extra__: dict[str, JsonValue]
 
     kernel: str | None = Field(None, description="what matrix.yaml calls a kernel of one's own; of attention, absent")
-    head_dim: int | None = None
-    t: int | None = None
-    s_k: int | None = None
-    batch: int | None = None
-    mask: str | None = None
-    window: int | None = None
+    # Of attention; a kernel of one's own may have fields of these names, of either kind.
+    head_dim: int | str | None = None
+    t: int | str | None = None
+    s_k: int | str | None = None
+    batch: int | str | None = None
+    mask: str | int | None = None
+    window: int | str | None = None
 
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_li
 from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.judge.metrics import HEADINGS, METRICS
 from fmha.harness.stages.columns import value_of
+from fmha.harness.stages.report import leniently
 
 HELP = """Compare two runs, configuration by configuration.
 
@@ -98,7 +99,8 @@ def _header(found: Found) -> str:
     record = found.record
     host = record.host.gpu.name if record.host.gpu else record.host.name
     dirty = "+" if record.commit.dirty else ""
-    return f"{found.path.name}, commit {record.commit.sha[:12]}{dirty} on {host}, seed {record.selection.seed}"
+    where = f"commit {record.commit.sha[:12]}{dirty} on {host}"
+    return f"{found.path.name}, {where}, seed {record.selection.seed}{leniently(record)}"
 
 
 def _same(pair: Pair) -> bool:

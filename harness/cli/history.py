@@ -18,6 +18,7 @@ from fmha.harness.archive.index import NumbersRow
 from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.cli.results import LENIENT
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence.views import history_fields
@@ -169,7 +170,7 @@ def _cells(row: NumbersRow, commit: ListedCommit) -> tuple[str, ...]:
         f"{run.started:%Y-%m-%d %H:%M}",
         run.sha[:12] + ("+" if run.dirty else ""),
         run.host,
-        row.status,
+        row.status + (LENIENT if row.lenient else ""),
         str(run.seed),
         *(shown_value(metric, row.metrics[metric]) for metric in HEADINGS),
         str(row.hazards),

@@ -14,6 +14,7 @@ from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.extras import install
+from fmha.harness.stages import begin_kernel
 from fmha.harness.stages.init import ARCHS, EXAMPLES, EXTRAS, WORKFLOWS, InitChoice, initialise
 from fmha.harness.stages.installed import PAGE, place
 from fmha.harness.stages.preflight import git_root
@@ -28,6 +29,7 @@ On a terminal what no option says is asked; elsewhere its default is taken. Noth
 Examples:
   fmha init
   fmha init --example gemm --arch sm_100a --ci none
+  fmha init --kernel csrc/softmax.cu:softmax_forward
   fmha init --problem level1/19_ReLU.py --answer relu_new.py
 """
 
@@ -40,33 +42,44 @@ def command(
     problem: Annotated[
         str | None, typer.Option(help="In place of an example: KernelBench's .py, or flashinfer-bench's definition.")
     ] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="In place of an example: FILE.cu or FILE.cu:KERNEL, which is there already.")
+    ] = None,
     answer: Annotated[str | None, typer.Option(help="To that problem: the .py with ModelNew, or the solution.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
     json: Json = False,
 ) -> None:
     context.obj.action = partial(
-        _run, example, (problem, answer), arch, ci, sys.stdin.isatty() and not yes and not json, json
+        _run, example, kernel, (problem, answer), arch, ci, sys.stdin.isatty() and not yes and not json, json
     )
 
 
 def _run(
-    example: str | None, pair: tuple[str | None, str | None], arch: str | None, ci: str | None, ask: bool, json: bool
+    example: str | None,
+    kernel: str | None,
+    pair: tuple[str | None, str | None],
+    arch: str | None,
+    ci: str | None,
+    ask: bool,
+    json: bool,
 ) -> ExitCode:
     root = git_root(Path.cwd())
     default = InitChoice()
     problem, answer = pair
-    if (problem is None) != (answer is None) or (problem and example):
-        raise UserError("--problem and --answer go together, and without --example")
-    begun = None
+    if (problem is None) != (answer is None) or sum(map(bool, (problem, example, kernel))) > 1:
+        raise UserError("--problem and --answer go together; they, --example and --kernel exclude one another")
+    begun, given = None, ""
+    if kernel:
+        begun, given = begin_kernel.files(root, kernel), "kernel"
     if problem and answer:
         from fmha.harness.problems.begin import files
 
-        begun = files(root, problem, answer)
+        begun, given = files(root, problem, answer), "problem"
     choice = InitChoice(
         _chosen(
             "example",
-            "problem" if begun else example,
-            (*EXAMPLES, *(("problem",) if begun else ())),
+            given or example,
+            (*EXAMPLES, *((given,) if given else ())),
             default.example,
             ask,
         ),
@@ -79,6 +92,8 @@ def _run(
         return ExitCode.PASS
     for name in written:
         say(f"wrote {name}")
+    if kernel:
+        say("write: the reference, and look at each size and the launch; docs/use/kernels.md says how")
     if (extras := EXTRAS[choice.example]) != EXTRAS[default.example]:
         say(f"needs: {install(*extras.split(','))}")
     if WORKFLOWS[choice.ci] and not place():

@@ -158,6 +158,7 @@ class Job:
     costs: dict[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
     timed: bool = False  # each configuration alone, where the device has a clock and `beside` is None
     also: dict[str, str] = field(default_factory=dict)  # further schedules of configurations, with commas, by id
+    tolerances: dict[str, float] = field(default_factory=dict)  # the gates of `max_error` of one's own kernels, by id
     parts: int = 1  # of each configuration, handed out by themselves: one has every so-manieth of its schedules
     schema: int = 2
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.judge.findings import FindingRecord
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
-_ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.INFRA_ERROR})
+_ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.ADAPTER_ERROR, Status.INFRA_ERROR})
 
 
 def write(path: Path, record: RunRecord, regressions: Sequence[Regression] = ()) -> None:

@@ -49,6 +49,7 @@ _FAILS = {
     Status.TIMEOUT: "run out of time",
     Status.CRASH: "crash",
     Status.BUILD_ERROR: "do not build",
+    Status.ADAPTER_ERROR: "have an adapter that fails",
     Status.INFRA_ERROR: "could not be run",
 }
 
@@ -352,7 +353,7 @@ def _one(words: str) -> str:
 
 def _said(items: Sequence[Regression]) -> str:
     """The words of what ended without numbers: they are the cause."""
-    if items[0].after not in (Status.CRASH, Status.BUILD_ERROR, Status.TIMEOUT):
+    if items[0].after not in (Status.CRASH, Status.BUILD_ERROR, Status.ADAPTER_ERROR, Status.TIMEOUT):
         return ""
     words = [item.text.partition(": ")[2] for item in items]
     first = "first " if len(set(words)) > 1 else ""

@@ -130,6 +130,5 @@ def row_fields(row: RunRow) -> dict[str, Any]:
 
 def history_fields(row: NumbersRow) -> dict[str, Any]:
     """One point of a history."""
-    return {"run": row_fields(row.run), "status": row.status, "hazards": row.hazards, "hash": row.hash} | {
-        "metrics": dict(row.metrics)
-    }
+    said = {"status": row.status, "hazards": row.hazards, "hash": row.hash, "lenient": row.lenient}
+    return {"run": row_fields(row.run), **said, "metrics": dict(row.metrics)}

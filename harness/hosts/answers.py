@@ -173,6 +173,15 @@ class _Bias(Answer):
     coarse: Error
 
 
+class _Worst(Answer):
+    """The ranges of a Worst."""
+
+    output: Name
+    index: Annotated[tuple[Count, ...], Field(max_length=64)]
+    got: Signed | None
+    expected: Signed
+
+
 class _Counts(Answer):
     """What a Measurement has beside its metrics."""
 
@@ -186,6 +195,8 @@ def numbers(of_attention: bool, lacking: tuple[str, ...] = ()) -> type[Answer]:
     """The ranges of a Measurement, by the definitions in docs/understand/gates.md, of a configuration without the
     metrics that are `lacking`. A kernel of one's own does not have what is of attention alone."""
     fields: dict[str, Any] = {"bias": (_Bias if of_attention else None, ...)}
+    fields["sentinels"] = (Count, 0)
+    fields["worst"] = (None if of_attention else _Worst | None, None)
     for metric, known in METRICS.items():
         had = metric not in lacking and (of_attention or not known.of_attention)
         fields[metric] = ((Cosine if known.least else Error) if had else None, ...)

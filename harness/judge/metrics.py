@@ -13,6 +13,8 @@ from typing import Annotated, Final
 
 from fmha.harness.judge.numbers import Number
 
+MOST_NAME: Final = 60  # characters of an output's name that are told
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -49,6 +51,24 @@ class Bias:
     # The same of all rows, with its sign.
     lse_mean: Number = field(metadata={"description": "error of LSE in units of its resolution"})
     coarse: Number  # share of O's elements that fewer bits would hold
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The element that says most against a kernel of one's own: where to look first. `got` is null where nobody wrote
+    it."""
+
+    output: str
+    index: tuple[int, ...]
+    got: Number | None
+    expected: Number
+
+    def __str__(self) -> str:
+        name = self.output if self.output.isprintable() and len(self.output) <= MOST_NAME else ascii(self.output[:20])
+        place = f"{name}[{', '.join(map(str, self.index))}]" if self.index else name
+        if self.got is None:
+            return f"{place} was never written; {self.expected:.9g} is expected"
+        return f"{place} is {self.got:.9g}; {self.expected:.9g} is expected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +109,12 @@ class Measurement:
     unwritten: int  # output elements that still hold the poison
     output_hash: str  # sha256 of all outputs' bytes
     bias: Bias | None = field(default=None, metadata={"description": "null before 5"})  # of attention
+    worst: Worst | None = field(
+        default=None, metadata={"description": "of a kernel of one's own, the element furthest off; null for attention"}
+    )
+    sentinels: int = field(
+        default=0, metadata={"description": "elements so large that they were judged apart: docs/understand/gates.md"}
+    )
 
 
 def _declared() -> dict[str, Metric]:

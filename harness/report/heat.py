@@ -123,7 +123,8 @@ def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, HeatCell]) -> 
 def _sizes(item: ConfigurationRecord) -> tuple[int, int, int]:
     """head_dim, T and s_k, which a configuration of attention always has."""
     sizes = item.parameters
-    return sizes.head_dim or 0, sizes.t or 0, sizes.s_k or 0
+    head_dim, t, s_k = (int(value or 0) for value in (sizes.head_dim, sizes.t, sizes.s_k))
+    return head_dim, t, s_k
 
 
 def _grid(title: str, corner: str, places: Sequence[tuple[int, int, HeatCell]]) -> HeatGrid:

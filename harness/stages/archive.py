@@ -35,6 +35,7 @@ _SOURCES = frozenset({".cu", ".cuh", ".h", ".hpp", ".ptx", ".inc"})
 _WORDS: Mapping[ExitCode, Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]] = {
     ExitCode.PASS: "PASS",
     ExitCode.GATE_FAILED: "FAIL",
+    ExitCode.USAGE: "FAIL",  # an adapter's mistake
     ExitCode.INFRASTRUCTURE: "INFRASTRUCTURE",
     ExitCode.INCOMPLETE: "INCOMPLETE",
 }

@@ -20,7 +20,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "triton": "nvcc,triton",  # attention, compiled by Triton
     "cute": "nvcc,cute",  # tiles on mma.sync, compiled by CuTe DSL
 }
-EXTRAS: Final[Mapping[str, str]] = {**EXAMPLES, "problem": "nvcc,torch"}  # a problem that the user has, with its answer
+# Beside the examples what a user has: a problem with its answer, or a kernel.
+EXTRAS: Final[Mapping[str, str]] = {**EXAMPLES, "problem": "nvcc,torch", "kernel": "nvcc"}
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {
     "github": ".github/workflows/fmha.yml",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fmha.harness.config import Matrix
-from fmha.harness.contract.protocol import Drawn, Event, Job, Met
+from fmha.harness.contract.protocol import Drawn, Event, Job, Measurement, Met
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import Host
 from fmha.harness.judge import gate
+from fmha.harness.judge.case import Case
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.limits import Limit
+from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.build import Builds
@@ -75,6 +77,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         kernels=context.matrix.places,
         root=context.matrix.root,
         schedules=context.schedules,
+        tolerances=_tolerances(waiting.values(), context.matrix),
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
         workers=context.workers,
         timed=context.timed,
@@ -95,6 +98,12 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         events.close()
     for step in waiting.values():
         yield Outcome(step, Status.INFRA_ERROR, ("the worker ended without a word about this configuration",))
+
+
+def _tolerances(steps: Iterable[Step], matrix: Matrix) -> dict[str, float]:
+    """Of kernels of one's own the gate of the largest error, by which sentinels are told from what they hide."""
+    cells = (step.configuration for step in steps if isinstance(step.configuration, Case))
+    return {cell.id: matrix.thresholds_for(cell).limits["max_error"] for cell in cells}
 
 
 def _take(waiting: dict[str, Step], event: Event) -> Step:
@@ -122,14 +131,14 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
     gates = context.matrix.gates_for(step.configuration)
     judgement = gate.judge(event.measurement, event.findings, gates.thresholds, gates.resources, build, gates.biases)
     status, checks = judgement.status, judgement.failed_checks
-    reasons = [str(check) for check in checks]
+    reasons = _reasons(judgement, event.measurement)
     drawn = next((item for item in event.noise if item.seed == context.drawn), None)
     if drawn is not None:
         again = gate.judge(drawn.measurement, drawn.findings, gates.thresholds, None, build, gates.biases)
         common["findings"] = event.findings or merge_findings([(context.schedules[0], drawn.findings)])
         status = again.status if status is Status.PASS else status
         checks += again.failed_checks
-        reasons += [f"on the drawn inputs of seed {drawn.seed}: {check}" for check in again.failed_checks]
+        reasons += [f"on the drawn inputs of seed {drawn.seed}: {why}" for why in _reasons(again, drawn.measurement)]
     elif context.drawn is not None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent no measurement on the drawn inputs",), **common)
     asked = tuple(context.also.get(step.configuration.id, ()))
@@ -141,7 +150,9 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         common["findings"] += found
         status = again.status if status is Status.PASS else status
         checks += again.failed_checks
-        reasons += [f"under schedule {met.schedule}, drawn for this run: {check}" for check in again.failed_checks]
+        reasons += [
+            f"under schedule {met.schedule}, drawn for this run: {why}" for why in _reasons(again, met.measurement)
+        ]
     return Outcome(
         step,
         status,
@@ -156,6 +167,16 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         },
         **common,
     )
+
+
+def _reasons(judgement: gate.Judgement, measurement: Measurement) -> list[str]:
+    """The element that is worst, where numbers failed, and every gate that was missed."""
+    said = [str(check) for check in judgement.failed_checks]
+    of_numbers = {check.name for check in judgement.failed_checks} & {*METRICS, "nonfinite_mismatches", "unwritten"}
+    if not measurement.worst or not of_numbers:
+        return said
+    apart = f"; {measurement.sentinels} sentinels are judged apart" if measurement.sentinels else ""
+    return [f"{measurement.worst}{apart}", *said]
 
 
 def _other_bits(bits: str, met: Met, step: Step, context: Context) -> tuple[FindingRecord, ...]:

@@ -39,6 +39,7 @@ STYLES = {
     Status.TIMEOUT: "red",
     Status.CRASH: "red",
     Status.BUILD_ERROR: "red",
+    Status.ADAPTER_ERROR: "red",
     Status.INFRA_ERROR: "yellow",
     Status.NOT_RUN: "yellow",
 }
@@ -71,7 +72,7 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
 
 def verdict_line(record: RunRecord) -> str:
     """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`; what regress said of it comes first."""
-    words = _verdict_words(record) + _leniently(record) + _of_the_machine(record)
+    words = _verdict_words(record) + leniently(record) + _of_the_machine(record)
     if record.regress and record.regress.regressions:
         words = f"{record.regress.words}; the run by itself: {words}"
     if record.elsewhere:
@@ -85,7 +86,7 @@ def verdict_line(record: RunRecord) -> str:
     return words
 
 
-def _leniently(record: RunRecord) -> str:
+def leniently(record: RunRecord) -> str:
     """Which kernels were held to the lenient profile: there a PASS says less."""
     lenient = (item.parameters.kernel for item in record.configurations if item.stats.get("profile"))
     kernels = dict.fromkeys(kernel or "attention" for kernel in lenient)

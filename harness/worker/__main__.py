@@ -34,7 +34,7 @@ from fmha.harness.worker.launch.watched import ChangedError, watched
 from fmha.harness.worker.planner.process import KernelSideError
 from fmha.harness.worker.planner.sides import Side, side_of
 from fmha.harness.worker.processes.groups import die_with_parent
-from fmha.harness.worker.subjects.adapter_process import AdapterError
+from fmha.harness.worker.subjects.adapter_process import AdapterError, KernelsError
 from fmha.harness.worker.subjects.peers import RefusedError, every_peer
 from fmha.harness.worker.subjects.subject import Attention, Subject, SubjectRun
 
@@ -124,7 +124,7 @@ def _declared(job: Job) -> dict[str, Declared]:
     ]
     for adapter in adapters:  # all at once: each takes a moment
         adapter.start()
-    return {adapter.name: subject_of(adapter) for adapter in adapters}
+    return {adapter.name: subject_of(adapter, job.tolerances) for adapter in adapters}
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:
@@ -145,8 +145,10 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = dataclasses.replace(_error(configuration, "fail", str(error)), findings=error.findings)
     except RefusedError as error:
         event = _error(configuration, "not-run", str(error))
-    except AdapterError as error:
+    except KernelsError as error:
         event = _error(configuration, "crash", error.what)
+    except AdapterError as error:
+        event = _error(configuration, "adapter-error", error.what)
     except Exception as error:
         traceback.print_exc()
         event = _error(configuration, "crash", f"{type(error).__name__}: {error}{place_of(error)}")

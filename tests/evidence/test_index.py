@@ -49,6 +49,16 @@ def test_a_history_has_every_bit_of_every_run(tmp_path: Path) -> None:
     assert (newest.hazards, newest.hash, newest.metrics["cosine"]) == (1, "", None)
 
 
+def test_what_was_judged_leniently_is_marked(tmp_path: Path) -> None:
+    """The run where any of its configurations was, a point of a history where that one was."""
+    archive.write(record(outcomes={IDS[0]: {"stats": {"profile": "lenient"}}}), tmp_path)
+    archive.write(record(minutes=1), tmp_path)
+    with Index(tmp_path) as index:
+        assert [row.lenient for row in index.runs()] == [False, True]
+        assert [row.lenient for row in index.history(IDS[0])] == [False, True]
+        assert [row.lenient for row in index.history(IDS[1])] == [False, False]
+
+
 def test_the_index_follows_its_files(tmp_path: Path) -> None:
     paths = archived(tmp_path, 3)
     assert len(names(tmp_path)) == 3

@@ -18,7 +18,7 @@ import pytest
 
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import SCHEMA_VERSION
+from fmha.harness.archive.record import SCHEMA_VERSION, Parameters
 from fmha.harness.config import parse_filter
 from fmha.harness.contract.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from fmha.harness.errors import InfrastructureError, UserError
@@ -291,3 +291,10 @@ def test_preparing_proves_that_a_file_can_be_made(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
     with pytest.raises(InfrastructureError, match="cannot archive"):
         archive.prepare(Path("/proc/nowhere"))
+
+
+def test_fields_of_ones_own_may_have_the_names_of_attentions() -> None:
+    """A kernel with a field `mask` that is a number ran, and then had no record."""
+    given = {"kernel": "scores", "mask": 0, "head_dim": "wide", "rows": 3}
+    assert Parameters.model_validate(given).model_dump() == given
+    assert Parameters.model_validate({"head_dim": 64, "mask": "causal"}).family == "hd 64"

@@ -97,6 +97,36 @@ def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> Non
     assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stdout
 
 
+def test_init_begins_with_a_kernel_that_is_there(tmp_path: Path) -> None:
+    """The reference is what remains to be written; then it passes."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "scale.cu").write_text(
+        """
+        template <typename T>
+        __global__ void scale(const T* __restrict__ x, T* __restrict__ y, int n, float factor) {
+          const int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) y[i] = factor * x[i];
+        }
+        template __global__ void scale<float>(const float*, float*, int, float);
+        """
+    )
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "ours")
+    done = fmha(tmp_path, "init", "--kernel", "csrc/scale.cu", "--ci", "none", "--yes")
+    assert done.returncode == 0, done.stderr
+    first = fmha(tmp_path, "run-matrix", "--quiet")
+    assert first.returncode == ExitCode.USAGE, first.stderr
+    assert "NotImplementedError: what y should be, in float64, from inputs (fmha_kernels.py:" in first.stdout
+    assert first.stdout.splitlines()[-1] == "FAIL 0 of 4 passed: 1 adapter-error, 3 not-run"
+    adapter = tmp_path / "fmha_kernels.py"
+    old = 'raise NotImplementedError("what y should be, in float64, from inputs")'
+    assert old in adapter.read_text()
+    adapter.write_text(adapter.read_text().replace(old, 'return {"y": inputs["x"].astype(np.float64)}'))
+    ran = fmha(tmp_path, "run-matrix", "--quiet")
+    assert ran.stdout.splitlines()[-1] == "PASS 4 of 4", ran.stdout
+
+
 def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -> None:
     root = repository_with("gemm", tmp_path / "ours")
     shutil.copytree(repository / "kernel", root / "kernel")
@@ -300,6 +330,11 @@ def test_a_kernel_of_cute_dsls_is_compiled_by_it(tmp_path: Path) -> None:
     assert f"(source gemm.py:{len(before.splitlines()) + 1}, " in ran.stdout
 
 
+def cases(ran: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ran.stdout)["configurations"]
+    return found
+
+
 def test_nothing_planted_is_no_regression(norm: Path) -> None:
     found = regress(norm, "README", "ours", "theirs")
     assert (found["code"], found["regressions"]) == (ExitCode.PASS, [])
@@ -319,6 +354,9 @@ def test_a_wrong_number_is_told(norm: Path) -> None:
     assert found["code"] == ExitCode.GATE_FAILED
     status = next(item for item in found["regressions"] if item["kind"] == "status")
     assert (status["subject"], status["before"], status["after"]) == ("rmsnorm_rows8_columns256", "pass", "fail")
+    (item,) = cases(fmha(norm, "run-matrix", "--json", "--quiet", "--case", "rmsnorm_rows8_columns256"))
+    assert re.fullmatch(r"y\[\d, \d+\] is \S+; \S+ is expected", item["reasons"][0]), item["reasons"]
+    assert item["metrics"]["worst"]["output"] == "y"
 
 
 def test_an_element_that_is_not_written_is_told(norm: Path) -> None:
@@ -326,6 +364,8 @@ def test_an_element_that_is_not_written_is_told(norm: Path) -> None:
     found = regress(norm, "rmsnorm.cu", old, old.replace("< columns", "< columns - 1"))
     status = next(item for item in found["regressions"] if item["kind"] == "status")
     assert "unwritten is 8" in status["text"]
+    (item,) = cases(fmha(norm, "run-matrix", "--json", "--quiet", "--case", "rmsnorm_rows8_columns256"))
+    assert re.fullmatch(r"y\[0, 255\] was never written; \S+ is expected", item["reasons"][0])
 
 
 def test_more_work_for_the_same_numbers_is_told(norm: Path) -> None:
@@ -413,32 +453,55 @@ def test_an_adapter_that_helps_a_broken_kernel_has_no_effect(norm: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "words"),
+    ("file", "old", "new", "status", "words"),
     [
         (
             "fmha_kernels.py",
             '"y", case.columns',
             '"z", case.columns',
+            "adapter-error",
             "an argument names 'z'; the buffers are x,",
         ),
-        ("fmha_kernels.py", '"y", case.columns, EPSILON', '"y", case.columns', "takes 5 parameters, 4 were passed"),
-        ("fmha_kernels.py", 'return {"y": x', 'return {"o": x', "reference gives o; the outputs are y"),
-        ("rmsnorm.cu", "rsqrtf(total", "rsqrtf(totals", 'identifier "totals" is undefined'),
+        (
+            "fmha_kernels.py",
+            '"y", case.columns, EPSILON',
+            '"y", case.columns',
+            "crash",
+            "takes 5 parameters, 4 were passed",
+        ),
+        (
+            "fmha_kernels.py",
+            'return {"y": x',
+            'return {"o": x',
+            "adapter-error",
+            "reference gives o; the outputs are y",
+        ),
+        (
+            "fmha_kernels.py",
+            'return {"y": x',
+            'return {"y": q',
+            "adapter-error",
+            "NameError: name 'q' is not defined (fmha_kernels.py:",
+        ),
+        ("rmsnorm.cu", "rsqrtf(total", "rsqrtf(totals", "build-error", 'identifier "totals" is undefined'),
         (
             "fmha_kernels.py",
             'Build("rmsnorm"',
             'Build("norm"',
+            "build-error",
             "entry of rmsnorm.cu: there is no norm; there are rms",
         ),
     ],
-    ids=["buffer", "parameters", "reference", "compiler", "entry"],
+    ids=["buffer", "parameters", "reference", "raises", "compiler", "entry"],
 )
-def test_a_mistake_is_told_in_its_own_words(norm: Path, file: str, old: str, new: str, words: str) -> None:
+def test_a_mistake_is_told_in_its_own_words(norm: Path, file: str, old: str, new: str, status: str, words: str) -> None:
+    """Exit code 2 says that it is the adapter's own, and nothing against the kernel."""
     git(norm, "checkout", "-q", "-B", "mistake", "main")
     path = norm / file
     assert path.read_text().count(old) == 1
     path.write_text(path.read_text().replace(old, new))
     ran = fmha(norm, "run-matrix", "--case", "rmsnorm_rows8_columns256", "--quiet")
     git(norm, "checkout", "-q", "--", ".")
-    assert ran.returncode in (ExitCode.GATE_FAILED, ExitCode.INFRASTRUCTURE)
+    assert ran.returncode == (ExitCode.USAGE if status == "adapter-error" else ExitCode.GATE_FAILED), ran.stdout
     assert words in ran.stdout
+    assert ran.stdout.splitlines()[-1].endswith(f"1 {status}")

@@ -1,14 +1,16 @@
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fmha.harness.contract.device import LaunchReport
 from fmha.harness.contract.protocol import Configuration
+from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import make_inputs
-from fmha.harness.judge.oracle.measure import general, measure
+from fmha.harness.judge.oracle.measure import Written, general, measure
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import reference
 
@@ -221,15 +223,51 @@ def test_what_a_flushed_factor_leaves_is_right_as_zero():
     assert (measured.cosine, measured.relative_l2, measured.max_error) == (pytest.approx(1), 0, 0)
 
 
+def figures(values: Any, wanted: Any, unwritten: Any = False) -> Measurement:
+    """Of one output, y."""
+    values, wanted = np.asarray(values, np.float64), np.asarray(wanted, np.float64)
+    return general([Written("y", values, wanted, np.broadcast_to(unwritten, wanted.shape))], "")
+
+
 def test_an_infinity_of_the_reference_is_right_where_it_is_and_a_nan_is_not() -> None:
     wanted = np.array([1.0, np.inf, -np.inf, 2.0])
-    measured = general([(wanted.copy(), wanted, 0)], "")
+    measured = figures(wanted.copy(), wanted)
     assert (measured.cosine, measured.relative_l2) == (pytest.approx(1.0), 0.0)
     assert measured.nonfinite_mismatches == 0
-    numbers = general([(wanted * [1.5, 1, 1, 1], wanted, 0)], "")
+    numbers = figures(wanted * [1.5, 1, 1, 1], wanted)
     assert (numbers.max_error, numbers.nonfinite_mismatches) == (0.25, 0)
-    other = general([(wanted * [1, -1, 1, 1], wanted, 0)], "")
+    other = figures(wanted * [1, -1, 1, 1], wanted)
     assert np.isnan(other.cosine)
     assert other.nonfinite_mismatches == 1
     both = np.array([1.0, np.nan])
-    assert np.isnan(general([(both, both, 0)], "").cosine)
+    assert np.isnan(figures(both, both).cosine)
+
+
+@pytest.mark.parametrize(
+    ("values", "unwritten", "words"),
+    [
+        ([[1, 2], [3, 9]], False, "y[1, 1] is 9; 4 is expected"),
+        ([[1, 2.5], [np.nan, 9]], False, "y[1, 0] is nan; 3 is expected"),
+        ([[np.inf, 2.5], [3, 9]], False, "y[0, 0] is inf; 1 is expected"),
+        ([[0, np.inf], [np.nan, 9]], [[False, False], [True, False]], "y[1, 0] was never written; 3 is expected"),
+    ],
+    ids=["furthest", "nan", "infinite", "unwritten"],
+)
+def test_the_worst_element_is_told(values: Any, unwritten: Any, words: str) -> None:
+    assert str(figures(values, [[1, 2], [3, 4]], unwritten).worst) == words
+
+
+def test_the_worst_element_is_that_of_the_worst_output() -> None:
+    """Each beside the largest of its own."""
+    right, large = np.array([1.0, 2.0]), np.array([1e6, 3.0])
+    none = np.zeros(2, np.bool_)
+    more = np.array([0.0, 0.5])
+    outputs = [Written("a", right + more, right, none), Written("b", large + 20 * more[::-1], large, none)]
+    assert str(general(outputs, "").worst) == "a[1] is 2.5; 2 is expected"
+    outputs[1] = Written("b\x1b[31m", large, large, np.array([False, True]))
+    assert str(general(outputs, "").worst) == "'b\\x1b[31m'[1] was never written; 3 is expected"
+    assert str(general([Written("c", np.float64(3.0), np.float64(2.0), np.zeros((), np.bool_))], "").worst) == (
+        "c is 3; 2 is expected"
+    )
+    assert figures([1.0, 2.0], [1.0, 2.0]).worst is None, "of numbers that are right there is none"
+    assert general([Written("d", np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))], "").worst is None

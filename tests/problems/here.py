@@ -78,7 +78,7 @@ def judged(root: Path, where: str, name: str, values: Mapping[str, int], limits:
     except Exception as error:
         return Verdict("build-error", str(error))
     inputs = adapter.inputs(0, case)
-    expected = adapter.reference(case, inputs)
+    expected = subject.reference(case, inputs)
     device = watched(EmulatorDevice(0, "realistic", threads=1), subject.lenient)
     try:
         ran = subject.run(device, device.load(module), variant, case, inputs)

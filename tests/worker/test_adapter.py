@@ -16,7 +16,7 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import MOST_SHOWN, AdapterError
 from fmha.harness.worker.subjects.called import subject_of
-from fmha.harness.worker.subjects.declared import Declared
+from fmha.harness.worker.subjects.declared import Declared, Expected
 from tests.worker.adapters import CALLED, TWICE, adapter_of
 from tests.worker.numpy_device import NumpyDevice
 
@@ -151,7 +151,7 @@ return {"x": random.standard_normal(case.size).astype(np.float32)}
 """
     subject = Declared(tries(tmp_path, body))
     inputs = subject.inputs(0, CASE)
-    expected = {"y": 2.0 * inputs["x"].astype(np.float64)}
+    expected = Expected({"y": 2.0 * inputs["x"].astype(np.float64)})
     from fmha.harness.contract.device import LaunchReport
     from fmha.harness.worker.subjects.declared import DeclaredRun
 
@@ -293,7 +293,7 @@ def test_another_outputs_shape_is_no_reference(tmp_path: Path) -> None:
     from fmha.harness.worker.subjects.declared import DeclaredRun
 
     ran = DeclaredRun({"y": np.zeros(4, np.float32)}, LaunchReport())
-    with pytest.raises(ValueError, match=r"reference gives y as \(\); the output is \(4,\)"):
+    with pytest.raises(AdapterError, match=r"reference gives y as \(\); the output is \(4,\)"):
         subject.measure(CASE, ran, subject.reference(CASE, inputs))
 
 
@@ -356,7 +356,7 @@ def test_what_is_called_sees_neither_reference_nor_measure(tmp_path: Path) -> No
     subject = subject_of(adapter)
     device: Any = NumpyDevice()
     inputs = subject.inputs(0, CASE)
-    assert subject.reference(CASE, inputs)["y"].shape == (4,)
+    assert subject.reference(CASE, inputs).arrays["y"].shape == (4,)
     variant: Any = subject.variant_for(CASE, "sm_90a")
     with pytest.raises(AdapterError, match=r"ValueError: found 0 \[\] \[\]"):
         subject.run(device, None, variant, CASE, inputs)

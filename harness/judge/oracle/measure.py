@@ -7,20 +7,24 @@ Nothing here turns a NaN into agreement: a figure that cannot be computed is NaN
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.judge.configuration import Configuration
-from fmha.harness.judge.metrics import Measurement
+from fmha.harness.judge.metrics import Measurement, Worst
 from fmha.harness.judge.oracle.bias import bias
+from fmha.harness.judge.oracle.levels import ROUNDING, cuts
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference
 
 Array = NDArray[np.float64]
 Statistic = NDArray[np.float32] | None
+LARGEST_ROOT: Final = 1e150  # of a number, above which sums of squares overflow
 LEAST_SQUARE: Final = 1e-280  # of a sum of squares, below which they lose bits
 
 
@@ -58,30 +62,105 @@ def _row_sum_error(values: Statistic, wanted: Array, visible: NDArray[np.bool_])
     return peak(np.where(visible, row_sum / np.where(visible, wanted, 1.0) - 1.0, row_sum))
 
 
-def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
-    """Of any kernel: what every output is, what it should be, and how many of its elements nobody wrote. The worst of
-    all outputs, each compared by itself. An infinity where there should be that one is right, and is no number."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An output of any kernel: what it is, what it should be, and which of its elements nobody wrote. Of one shape."""
+
+    name: str
+    values: Array
+    wanted: Array
+    unwritten: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The figures of one output. `gravity` orders `worst` among those of all outputs."""
+
+    cosine: float
+    relative_l2: float
+    max_error: float
+    mismatches: int
+    unwritten: int
+    sentinels: int
+    gravity: tuple[bool, bool, bool, float]
+    worst: Worst | None
+
+
+def general(outputs: Sequence[Written], output_hash: str, tolerance: float = 0.0, ordinary: float = 1.0) -> Measurement:
+    """Of any kernel: the worst of all outputs, each compared by itself. An infinity where there should be that one is
+    right, and is no number. Sentinels are compared by themselves: `tolerance` is the gate of `max_error`, 0 where
+    nothing is taken apart, and `ordinary` the largest number that the kernel was given."""
     with np.errstate(all="ignore"):
-        for values, wanted, unwritten in outputs:
-            kinds, wanted_kinds = classes(values), classes(wanted)
-            mismatches = int(np.count_nonzero(kinds != wanted_kinds))
-            alike = (kinds == wanted_kinds) & np.isinf(wanted)
-            numbers, should = (np.where(alike, 0.0, array) for array in (values, wanted))
-            off = numbers - should
-            norms = float(np.linalg.norm(off)), float(np.linalg.norm(should))
-            found.append(
-                (cosine(numbers, should), ratio(*norms), ratio(peak(off), peak(should)), mismatches, unwritten)
-            )
-    cosines, l2, peaks, mismatched, missing = zip(*found, strict=True)
+        found = [_found(output, tolerance, ordinary) for output in outputs]
     return Measurement(
-        cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
-        relative_l2=float(np.max(l2)),
-        max_error=float(np.max(peaks)),
-        nonfinite_mismatches=sum(mismatched),
-        unwritten=sum(missing),
+        cosine=float(np.min([item.cosine for item in found])),  # NumPy's: a NaN among them is the answer
+        relative_l2=float(np.max([item.relative_l2 for item in found])),
+        max_error=float(np.max([item.max_error for item in found])),
+        nonfinite_mismatches=sum(item.mismatches for item in found),
+        unwritten=sum(item.unwritten for item in found),
         output_hash=output_hash,
+        worst=max(found, key=lambda item: item.gravity).worst,
+        sentinels=sum(item.sentinels for item in found),
     )
+
+
+def _found(output: Written, tolerance: float, ordinary: float) -> _Found:
+    values, wanted = output.values, output.wanted
+    kinds, wanted_kinds = classes(values), classes(wanted)
+    other = kinds != wanted_kinds
+    alike = ~other & np.isinf(wanted)
+    numbers, should = (np.where(alike, 0.0, array) for array in (values, wanted))
+    borders = cuts(np.abs(should), tolerance, ordinary)
+    level = np.searchsorted(borders, np.abs(should), side="right")
+    relative = np.zeros(should.shape)  # errors, beside the largest element of their level
+    figures = []
+    for number in range(borders.size + 1):
+        of = level == number
+        least = ordinary if borders.size and number == 0 else 0.0
+        found, relative[of] = _figures(numbers[of], should[of], least)
+        figures.append(found)
+    cosines, l2, peaks = zip(*figures, strict=True)
+    largest = float(np.max(peaks))
+    gravity, worst = _worst(output, other, relative, largest)
+    return _Found(
+        cosine=float(np.min(cosines)),
+        relative_l2=float(np.max(l2)),
+        max_error=largest,
+        mismatches=int(np.count_nonzero(other)),
+        unwritten=int(np.count_nonzero(output.unwritten)),
+        sentinels=int(np.count_nonzero(level)),
+        gravity=gravity,
+        worst=worst,
+    )
+
+
+def _figures(numbers: Array, should: Array, ordinary: float) -> tuple[tuple[float, float, float], Array]:
+    """Cosine, relative L2 and largest error of one level, and the error of each element beside the largest one. What is
+    beside sentinels and no more than a rounding of `ordinary` counts as zero, and its errors are relative to that."""
+    largest = peak(should)
+    if LARGEST_ROOT < largest < np.inf:  # its square is infinite
+        numbers, should, largest = numbers / largest, should / largest, 1.0
+    off = numbers - should
+    if ordinary and largest <= ROUNDING * ordinary:
+        errors = np.abs(off) / ordinary
+        return (1.0, ratio(float(np.linalg.norm(errors)), math.sqrt(max(1, off.size))), peak(errors)), errors
+    l2 = ratio(float(np.linalg.norm(off)), float(np.linalg.norm(should)))
+    return (cosine(numbers, should), l2, ratio(peak(off), largest)), np.abs(off) / (largest or 1.0)
+
+
+def _worst(
+    output: Written, other: NDArray[np.bool_], relative: Array, largest: float
+) -> tuple[tuple[bool, bool, bool, float], Worst | None]:
+    """The first element that nobody wrote, else the first of another class than it should be, else the one furthest
+    off; and how grave that is beside other outputs' elements."""
+    missing, strange, unclear = bool(output.unwritten.any()), bool(other.any()), not largest < np.inf
+    gravity = missing, strange, unclear, 0.0 if unclear else largest
+    if not relative.size or not (missing or strange or unclear or largest):
+        return gravity, None
+    place = output.unwritten if missing else other if strange else np.where(np.isnan(relative), np.inf, relative)
+    index = np.unravel_index(int(np.argmax(place)), relative.shape)
+    got = None if missing else float(output.values[index])
+    return gravity, Worst(output.name, tuple(map(int, index)), got, float(output.wanted[index]))
 
 
 def compared(configuration: Configuration, outputs: Outputs, reference: Reference) -> tuple[Array, Array]:

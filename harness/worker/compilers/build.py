@@ -28,6 +28,7 @@ from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.hints import with_hint
 from fmha.harness.worker.compilers.inputs import inputs_of
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.compilers.place import own_folder
@@ -131,7 +132,9 @@ def _build(task: CompileTask, variant: Variant) -> BuildResult:
         cache.trim(task.cache)
         return replace(_result(task, variant, entry, manifest, start, cached=False), processor_seconds=processor)
     except BuildError as error:
-        return _result(task, variant, entry, None, start, cached=False, error=str(error))
+        own = variant.head_dim is None and not variant.compiler
+        said = with_hint(str(error), variant.arch, task.root) if own else str(error)
+        return _result(task, variant, entry, None, start, cached=False, error=said)
     except OSError as error:
         raise cache.cache_error(task.cache, error) from error
 

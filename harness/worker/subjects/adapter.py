@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,8 @@ from fmha.harness.worker.subjects.adapter_process import AdapterProcess
 from fmha.harness.worker.subjects.frames import Arrays
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fmha.harness.worker.subjects.answers import Description, Launch
     from fmha.harness.worker.subjects.kernel import Build, Output
 
@@ -73,7 +75,7 @@ class Adapter:
         said = self._judging.begin()
         found = _checked(self._judging, "begin", lambda: answers.description(said, self._root))
         if not found.plain and not found.called:
-            self._of_kernel = self._process(self.tree)
+            self._of_kernel = self._process(self.tree, kernels=True)
             self._of_kernel.start()
         return found
 
@@ -109,6 +111,12 @@ class Adapter:
         self._kinds = _checked(self._judging, "inputs", lambda: _kinds(said["kinds"], arrays))
         self._drawn = (seed, case, arrays)
         return arrays
+
+    def numbers(self, inputs: Arrays) -> Iterator[NDArray[Any]]:
+        """What was drawn last, in types that say what it means, where the adapter said it."""
+        from fmha.harness.worker.subjects.dtypes import viewed
+
+        return (viewed(array, self._kinds.get(name, "")) for name, array in inputs.items())
 
     def reference(self, case: Case, inputs: Arrays) -> Arrays:
         """In float64, from `inputs`: those that were drawn last are at hand there."""
@@ -191,16 +199,23 @@ class Adapter:
         said, _ = process.ask(what, {"case": _said(case)})
         return _checked(process, what, lambda: answers.buffers(said["buffers"], what))
 
+    @property
+    def parted(self) -> bool:
+        """Whether what is of the kernel is answered by a process of its own."""
+        return self.tree != self._root or not self.description.plain
+
     def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
-        if self.tree == self._root and self.description.plain:
+        if not self.parted:
             return self._judging
         if self._of_kernel is None or (gpu and not self._on_gpu):
             self.close_kernel()
-            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu), gpu
+            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu, kernels=True), gpu
         return self._of_kernel
 
-    def _process(self, tree: Path, *, gpu: bool = False) -> AdapterProcess:
-        return AdapterProcess(self._root, self.where, self.name, tree, gpu=gpu, limit_seconds=self._limit)
+    def _process(self, tree: Path, *, gpu: bool = False, kernels: bool = False) -> AdapterProcess:
+        return AdapterProcess(
+            self._root, self.where, self.name, tree, gpu=gpu, kernels=kernels, limit_seconds=self._limit
+        )
 
 
 def _checked(process: AdapterProcess, what: str, read: Callable[[], T]) -> T:

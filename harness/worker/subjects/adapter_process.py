@@ -38,6 +38,11 @@ class AdapterError(UserError):
     """An adapter failed, or its process gave no answer; `what` has its own words, and the line in its file."""
 
 
+class KernelsError(AdapterError):
+    """The same of a process that is the kernel's own: what is called, or compiled by other means than nvcc, or another
+    commit's. What it says is said against the kernel."""
+
+
 class _Pipes:
     """The two pipes of a process, read and written until a moment: who does not answer is not waited for."""
 
@@ -107,9 +112,19 @@ class AdapterProcess:
     """
 
     def __init__(
-        self, root: Path, where: str, name: str, tree: Path, *, gpu: bool = False, limit_seconds: float | None = None
+        self,
+        root: Path,
+        where: str,
+        name: str,
+        tree: Path,
+        *,
+        gpu: bool = False,
+        kernels: bool = False,
+        limit_seconds: float | None = None,
     ) -> None:
-        """Its sources are below `tree`. An answer takes `limit_seconds` at most, where there are any."""
+        """Its sources are below `tree`. An answer takes `limit_seconds` at most, where there are any. One that is the
+        kernel's own raises KernelsError."""
+        self._failure = KernelsError if kernels else AdapterError
         self._root, self._where, self._name, self._tree = root, where, name, tree
         self._gpu, self._limit = gpu, limit_seconds
         self._lock = threading.Lock()
@@ -218,12 +233,12 @@ class AdapterProcess:
             if answer.keys() == {"done"}:
                 return answer["done"]
             if answer.keys() == {"error"}:
-                raise AdapterError(answers.words(answer["error"]), where=self._file)
+                raise self._failure(answers.words(answer["error"]), where=self._file)
             if answer.keys() == {"refused"}:
                 raise RefusedError(answers.words(answer["refused"]))
             if answer.keys() == {"wrong"} and isinstance(answer["wrong"], list) and len(answer["wrong"]) == 3:
                 said, where, next_step = map(answers.words, answer["wrong"])
-                raise AdapterError(said, where=where, next_step=next_step)
+                raise self._failure(said, where=where, next_step=next_step)
         except ValueError as error:
             raise self.odd(what, error) from error
         raise self.odd(what, "it neither has what was asked for nor says why")
@@ -231,7 +246,7 @@ class AdapterProcess:
     def odd(self, what: str, reason: object) -> AdapterError:
         """That the process has said what is no answer to a question, after which it is not asked again."""
         self._ended()
-        return AdapterError(f"{self._name}: its adapter's answer to {what!r} is none: {reason}", where=self._file)
+        return self._failure(f"{self._name}: its adapter's answer to {what!r} is none: {reason}", where=self._file)
 
     @property
     def _file(self) -> str:
@@ -239,7 +254,7 @@ class AdapterProcess:
 
     def _silent(self, what: str) -> AdapterError:
         self._ended()
-        return AdapterError(
+        return self._failure(
             f"{self._name}: its adapter has not answered {what!r} within {self._limit:g} s and was ended",
             where=self._file,
             next_step="a method of it waits, or takes longer than the limit of a build in matrix.yaml",
@@ -252,7 +267,9 @@ class AdapterProcess:
         code = self._process.returncode
         self._ended()
         how = "" if code is None else f" ({describe_exit(code)})"
-        return AdapterError(f"{self._name}: its adapter's process ended{how} when asked for {what!r}", where=self._file)
+        return self._failure(
+            f"{self._name}: its adapter's process ended{how} when asked for {what!r}", where=self._file
+        )
 
     def _ended(self) -> None:
         if self._end is not None:

@@ -5,8 +5,9 @@ What is called runs in a process that has its inputs and sees neither the refere
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final
 
 from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
@@ -14,7 +15,7 @@ from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Tim
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.launch.time_builds import UntimedError, time_alone
 from fmha.harness.worker.subjects.adapter import Adapter
-from fmha.harness.worker.subjects.declared import Declared, DeclaredRun
+from fmha.harness.worker.subjects.declared import Declared, DeclaredRun, Expected
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.peers import RefusedError
@@ -23,9 +24,9 @@ from fmha.harness.worker.subjects.peers import RefusedError
 _TORCH: Final = {"e2m1x2": "float4_e2m1fn_x2"}
 
 
-def subject_of(adapter: Adapter) -> Declared:
+def subject_of(adapter: Adapter, tolerances: Mapping[str, float] = MappingProxyType({})) -> Declared:
     """The kernel of an adapter, which is asked which kind it is."""
-    return Called(adapter) if adapter.description.called else Declared(adapter)
+    return (Called if adapter.description.called else Declared)(adapter, tolerances)
 
 
 class Called(Declared):
@@ -59,7 +60,7 @@ class Called(Declared):
         return DeclaredRun(bits, LaunchReport())
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays
+        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Expected
     ) -> Timed:
         """UntimedError: there is no build of another commit to time it beside."""
         raise UntimedError(f"{self._name} is called, and no commit's")

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -20,11 +21,12 @@ from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, Loa
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
-from fmha.harness.judge.oracle.measure import general
+from fmha.harness.judge.oracle.levels import ordinary_of
+from fmha.harness.judge.oracle.measure import Written, general
 from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.launch.time_builds import time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
-from fmha.harness.worker.subjects.adapter_process import AdapterError
+from fmha.harness.worker.subjects.adapter_process import AdapterError, KernelsError
 from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
 from fmha.harness.worker.subjects.dtypes import dtype_of
 from fmha.harness.worker.subjects.frames import Arrays
@@ -52,11 +54,22 @@ class DeclaredRun:
     report: LaunchReport
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the outputs should be, and the largest number that the kernel was given beside sentinels."""
+
+    arrays: Arrays
+    ordinary: float = 1.0
+
+
 class Declared:
     """One kernel of one's own."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, tolerances: Mapping[str, float] = MappingProxyType({})) -> None:
+        """`tolerances` are the gates of `max_error`, by a case's id: what is within them of a sentinel is hidden by
+        it."""
         self._adapter = adapter
+        self._tolerances = tolerances
         self._name = adapter.name
 
     def built_in(self, tree: Path) -> None:
@@ -106,16 +119,20 @@ class Declared:
         """They depend on the seed and the case's name alone."""
         return self._adapter.inputs(seed, case)
 
-    def reference(self, case: Case, inputs: Arrays) -> Arrays:
+    def reference(self, case: Case, inputs: Arrays) -> Expected:
         """What the outputs should be, as the adapter's judging process says."""
-        return self._adapter.reference(case, inputs)
+        ordinary = ordinary_of(self._adapter.numbers(inputs), self._tolerances.get(case.id, 0.0))
+        return Expected(self._adapter.reference(case, inputs), ordinary)
 
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> DeclaredRun:
         """Every element of every output holds poison before the first launch."""
         outputs = self._adapter.outputs(case)
         addresses = self._placed(device, case, inputs)
         launches = self._adapter.launches(case, variant.arch)
-        reports = [self._launch(device, module, variant, item, addresses) for item in launches]
+        try:
+            reports = [self._launch(device, module, variant, item, addresses) for item in launches]
+        except AdapterError as error:  # a launch that contradicts itself is whose launch it is
+            raise (KernelsError(error.what) if self._adapter.parted else error) from error
         arrays = {}
         for name, output in outputs.items():
             kind = dtype_of(output.dtype)
@@ -131,23 +148,23 @@ class Declared:
         written = {*self._adapter.outputs(case), *self._adapter.scratch(case)}
         return written | set(self._adapter.description.overwrites)
 
-    def measure(self, case: Case, ran: DeclaredRun, expected: Arrays) -> Measurement:
+    def measure(self, case: Case, ran: DeclaredRun, expected: Expected) -> Measurement:
         """The worst of all outputs, each compared by itself."""
-        outputs = self._adapter.outputs(case)
-        if expected.keys() != outputs.keys():
-            raise ValueError(f"reference gives {', '.join(expected)}; the outputs are {', '.join(outputs)}")
+        outputs, should = self._adapter.outputs(case), expected.arrays
+        if should.keys() != outputs.keys():
+            raise AdapterError(f"reference gives {', '.join(should)}; the outputs are {', '.join(outputs)}")
         digest = hashlib.sha256()
         found = []
         for name, output in outputs.items():
-            bits, wanted, kind = ran.arrays[name], expected[name], dtype_of(output.dtype)
+            bits, wanted, kind = ran.arrays[name], should[name], dtype_of(output.dtype)
             if wanted.shape != output.shape:
-                raise ValueError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
+                raise AdapterError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
             digest.update(np.ascontiguousarray(bits).tobytes())
-            found.append((kind.read(bits), wanted, _unwritten(output, bits, wanted)))
-        return general(found, digest.hexdigest())
+            found.append(Written(name, kind.read(bits), wanted, _unwritten(output, bits, wanted)))
+        return general(found, digest.hexdigest(), self._tolerances.get(case.id, 0.0), expected.ordinary)
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays
+        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Expected
     ) -> Timed:
         def proved(module: LoadedModule, other: BuildResult) -> Measurement:
             return self.measure(case, self.run(device, module, other.variant, case, inputs), expected)
@@ -179,7 +196,7 @@ class Declared:
             kept = {name: output for name, output in buffers.items() if output.first == "input"}
             if both := (buffers.keys() - kept.keys()) & (inputs.keys() | written.keys()):
                 step = "what is changed in place is an Output with first='input'; else copy, under two names"
-                raise ValueError(f"{min(both)} is {what}, and something else: {step}")
+                raise AdapterError(f"{min(both)} is {what}, and something else: {step}")
             for name, output in kept.items():
                 _check_first(name, output, inputs)
             written |= {name: output for name, output in buffers.items() if name not in kept}
@@ -195,9 +212,9 @@ class Declared:
     ) -> LaunchReport:
         most = variant.shape.shared_bytes
         if launch.shared_bytes > most:
-            raise ValueError(f"a launch asks for {launch.shared_bytes} bytes of shared memory, build for {most}")
+            raise AdapterError(f"a launch asks for {launch.shared_bytes} bytes of shared memory, build for {most}")
         if launch.entry not in ("", variant.entry, *variant.others):
-            raise ValueError(f"a launch is of {launch.entry}, which the build does not have: name it in its `others`")
+            raise AdapterError(f"a launch is of {launch.entry}, which the build does not have: name it in its `others`")
         config = LaunchConfig(
             launch.grid,
             launch.block,
@@ -213,26 +230,26 @@ class Declared:
 
 
 def _check_first(name: str, output: Output, inputs: Arrays) -> None:
-    """ValueError for an output that begins as an input which is not there, or of another size."""
+    """AdapterError for an output that begins as an input which is not there, or of another size."""
     kind = dtype_of(output.dtype)
     if name not in inputs:
-        raise ValueError(f"{name} is an output with first='input', and inputs has no {name}")
+        raise AdapterError(f"{name} is an output with first='input', and inputs has no {name}")
     given, wanted = inputs[name], kind.shape(output.shape)
     if given.shape != wanted or given.dtype.itemsize != kind.storage.itemsize:
         has = f"{given.shape} of {given.dtype}"
-        raise ValueError(f"{name} is an output of {wanted} items of {output.dtype}, and its input has {has}")
+        raise AdapterError(f"{name} is an output of {wanted} items of {output.dtype}, and its input has {has}")
 
 
-def _unwritten(output: Output, bits: NDArray[Any], wanted: NDArray[np.float64]) -> int:
+def _unwritten(output: Output, bits: NDArray[Any], wanted: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Elements that hold the poison still. Of a type that has no pattern to spare, those which should hold another."""
     kind = dtype_of(output.dtype)
     if output.first != "poison":
-        return 0
-    here = bits == kind.poison
+        return np.zeros(wanted.shape, np.bool_)
+    here: NDArray[np.bool_] = bits == kind.poison
     if not kind.sure and here.any():
         with np.errstate(all="ignore"):
             here &= kind.store(np.nan_to_num(wanted, nan=np.nan)) != kind.poison
-    return int(np.count_nonzero(here)) * kind.per_item
+    return np.repeat(here, kind.per_item, axis=-1) if kind.per_item > 1 else here
 
 
 def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
@@ -262,7 +279,7 @@ def _struct(device: Device, argument: Packed, addresses: Mapping[str, int]) -> b
     for offset, item in sorted(argument.at.items()):
         data = _packed(device, item, addresses)
         if not end <= offset <= argument.size - len(data):
-            raise ValueError(f"a struct of {argument.size} bytes has no {len(data)} bytes left at offset {offset}")
+            raise AdapterError(f"a struct of {argument.size} bytes has no {len(data)} bytes left at offset {offset}")
         end = offset + len(data)
         made[offset:end] = data
     return bytes(made)
@@ -270,5 +287,5 @@ def _struct(device: Device, argument: Packed, addresses: Mapping[str, int]) -> b
 
 def _address(name: str, addresses: Mapping[str, int]) -> int:
     if name not in addresses:
-        raise ValueError(f"an argument names {name!r}; the buffers are {', '.join(addresses)}")
+        raise AdapterError(f"an argument names {name!r}; the buffers are {', '.join(addresses)}")
     return addresses[name]

@@ -170,10 +170,14 @@ class Peer:
 
     def measure(self, cell: PeerCell, ran: PeerRun, expected: Reference) -> Measurement:
         """Metrics that every kernel has."""
-        from fmha.harness.judge.oracle.bf16 import from_bf16
-        from fmha.harness.judge.oracle.measure import general
+        import numpy as np
 
-        return general([(from_bf16(ran.o), expected.o, 0)], hashlib.sha256(ran.o.tobytes()).hexdigest())
+        from fmha.harness.judge.oracle.bf16 import from_bf16
+        from fmha.harness.judge.oracle.measure import Written, general
+
+        values = from_bf16(ran.o)
+        o = Written("o", values, expected.o, np.zeros(values.shape, np.bool_))
+        return general([o], hashlib.sha256(ran.o.tobytes()).hexdigest())
 
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, cell: PeerCell, inputs: Inputs, expected: Reference
