@@ -36,10 +36,10 @@ HELP = """Run what the baseline ran, the guard's head_dim first, and say what go
 
 The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
 a lower cosine or a larger error beyond the noise of different seeds, other output bits from the same inputs, a
-configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew, more instructions or
-bytes, builds that take longer, a looser gate or another judge. On a GPU the baseline's commit is built, too, and both
-are timed beside each other in the same run: SLOWER is a regression. docs/use/evidence.md defines the kinds. The run is
-archived like any other.
+configuration that is not run any more, a hazard that appeared, registers, spills or shared memory that grew, more
+instructions or bytes, builds that take longer, a looser gate or another judge. On a GPU the baseline's commit is built,
+too, and both are timed beside each other in the same run: SLOWER is a regression. docs/use/evidence.md defines the
+kinds. The run is archived like any other.
 
 \b
 Examples:

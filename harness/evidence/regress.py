@@ -78,7 +78,9 @@ class BaselineVerdict:
         apart = f"; {unasked} more were not asked for" if unasked else ""
         if self.exit_code is not ExitCode.PASS:
             return f"{self.new.verdict.word} {against}: no regression in what was compared{apart}"
-        return f"NO REGRESSION {against}, {self.comparison.compared} configurations{apart}"
+        guards = " and the guard" if self.comparison.guards else ""
+        compared = self.comparison.compared - self.comparison.guards
+        return f"NO REGRESSION {against}, {compared} configurations{guards}{apart}"
 
 
 def regress(

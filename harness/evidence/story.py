@@ -31,7 +31,7 @@ MOST_WORDS = 160  # characters of somebody else's words
 _ORDER = (
     Kind.STATUS,
     Kind.HAZARD,
-    Kind.VANISHED,
+    Kind.NOT_RUN,
     Kind.NUMBERS,
     Kind.RESOURCES,
     Kind.COUNTERS,
@@ -95,7 +95,7 @@ def axes_of(parameters: Mapping[str, Any]) -> dict[str, Value]:
 
 def paired(comparison: Comparison, base: RunRecord, new: RunRecord) -> dict[str, Pair]:
     """Each configuration that is told of, as it was and as it is: those of both runs, and those that are gone."""
-    gone = {item.subject for item in comparison.regressions if item.kind is Kind.VANISHED}
+    gone = {item.subject for item in comparison.regressions if item.kind is Kind.NOT_RUN}
     after = {item.id: item for item in new.configurations}
     return {a.id: (a, after.get(a.id)) for a in base.configurations if a.id in after or a.id in gone}
 
@@ -146,11 +146,13 @@ def sentence(groups: Sequence[Group], compared: int, unasked: int = 0) -> str:
 
 
 def lines(groups: Sequence[Group], whole: str) -> Iterator[tuple[Group, str]]:
-    """Each group's clause, with the filter that runs it again, and the first of its regressions, indented: one cause
-    may have hundreds, and `whole` is the command that shows them."""
+    """Each group's clause, with the filter that runs it again, and the first of its regressions, indented, unless the
+    clause says all of them: one cause may have hundreds, and `whole` is the command that shows them."""
     for group in groups:
         again = f" --filter '{group.where.filter}'" if group.where and group.where.filter else ""
         yield group, f"{group.kind}: {group.text}{again}"
+        if _says_all(group):
+            continue
         for item in group.regressions[:MOST_LINES]:
             yield group, f"  {item}"
         if len(group.regressions) > MOST_LINES:
@@ -187,8 +189,9 @@ def factor_of(item: Regression) -> float | None:
 
 def _follows(group: Group, other: Group) -> bool:
     """Whether the group says nothing that the other one has not said: where a configuration fails its numbers are
-    worse, where numbers are others the bits are, where a hazard is new it fails, and a suite has lost what vanished."""
-    if (other.kind, group.kind) == (Kind.VANISHED, Kind.JUDGE):
+    worse, where numbers are others the bits are, where a hazard is new it fails, and a suite is smaller by what is not
+    run any more."""
+    if (other.kind, group.kind) == (Kind.NOT_RUN, Kind.JUDGE):
         return group.whats == ("configurations",)
     leads = {
         Kind.STATUS: (Kind.HAZARD,),
@@ -337,7 +340,7 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
             return f"together they are biased: {first.text}"
         case Kind.STATUS:
             return f"{place.whole} {_one(whats[0]) if len(items) == 1 else whats[0]}{_said(items)}"
-        case Kind.VANISHED:
+        case Kind.NOT_RUN:
             return f"{place.whole} {'is' if len(items) == 1 else 'are'} {_gone(items)}"
         case Kind.JUDGE:
             return _judge(items)
@@ -368,8 +371,18 @@ def _gone(items: Sequence[Regression]) -> str:
     return "not run, since the guard, which runs first, failed" if what == "guard" else "gone from the suites"
 
 
+def _says_all(group: Group) -> bool:
+    """Whether its regressions say no more than its clause does: that the guard kept them from running, which files the
+    judge has other ones of, or the words with which one configuration ended."""
+    first = group.regressions[0]
+    if len(group.regressions) == 1 and (group.kind, first.what) == (Kind.JUDGE, "files"):
+        return True
+    ended = len(group.regressions) == 1 and group.kind is Kind.STATUS and bool(_said(group.regressions))
+    return (ended and len(first.text.partition(": ")[2]) <= MOST_WORDS) or _withheld(group)
+
+
 def _withheld(group: Group) -> bool:
-    return group.kind is Kind.VANISHED and "guard" in group.whats
+    return group.kind is Kind.NOT_RUN and "guard" in group.whats
 
 
 def _judge(items: Sequence[Regression]) -> str:

@@ -117,7 +117,8 @@ def _verdict_words(record: RunRecord) -> str:
         passed = f"{verdict.passed} of {verdict.total} passed{words} by the judge of {(judge.commit or '')[:12]}"
         return f"FAIL the commit changes its own judge, and nobody accepted that; {passed}"
     if verdict.word == "PASS":
-        return f"PASS {verdict.passed} of {verdict.total}"
+        added = any(not item.selected for item in record.configurations)
+        return f"PASS {verdict.passed} of {verdict.total}{', the guard among them' if added else ''}"
     if (worse := missed(record)) and verdict.passed == verdict.total:
         more = f" and {len(worse) - 1} more" if len(worse) > 1 else ""
         return f"FAIL each of {verdict.total} passed, together they are biased: {worse[0].group}{more}"

@@ -180,7 +180,7 @@ PLANTED = (
     Plant("counter", "bulk_load_bytes 25% more with s_k = 384", lambda run: changed(
         run, lambda item: item.parameters.s_k == 384, counted("bulk_load_bytes", 1.25))),
     Plant("registers", "255 registers and 16 bytes spilled at head_dim 512", _registers),
-    Plant("vanished", "T = 128 is not run any more", lambda run: _without(
+    Plant("not-run", "T = 128 is not run any more", lambda run: _without(
         run, lambda item: item.parameters.t == 128)),
     Plant("judge", "harness/judge/oracle/reference.py is another", _judged),
     Plant("fails", "LSE in base 2 at head_dim 64 with mask window: the gate is missed", lambda run: changed(

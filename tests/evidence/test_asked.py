@@ -72,6 +72,15 @@ def test_the_one_line_that_a_quiet_regress_says_has_what_was_not_asked_for() -> 
         assert str(BaselineVerdict(BASE, new, None, held(new), frozenset(), ())).endswith(f", {said}")
 
 
+def test_a_guard_that_was_added_is_not_counted_among_what_was_asked_for() -> None:
+    items = part(BASE, small, **SMALL).configurations
+    new = part(BASE, small, **SMALL).model_copy(
+        update={"configurations": [items[0].model_copy(update={"selected": False}), *items[1:]]}
+    )
+    said = str(BaselineVerdict(BASE, new, None, held(new), frozenset(), ()))
+    assert said.endswith(", 35 configurations and the guard; 108 more were not asked for")
+
+
 def test_what_got_worse_in_a_part_comes_first() -> None:
     new = part(changed(BASE, small, grown("lse_error", 50, 60)), small, **SMALL)
     assert {item.kind for item in held(new).regressions} == {Kind.NUMBERS, Kind.HASH}
@@ -81,7 +90,7 @@ def test_what_got_worse_in_a_part_comes_first() -> None:
 
 def test_what_a_suite_has_lost_is_gone_though_another_was_not_asked_for() -> None:
     new = part(BASE, lambda item: small(item) and item.parameters.t != 128, **SMALL)
-    gone = [item for item in held(new).regressions if item.kind is Kind.VANISHED]
+    gone = [item for item in held(new).regressions if item.kind is Kind.NOT_RUN]
     assert len(gone) == 9
     assert all(item.what == "configuration" and "_t128_" in item.subject for item in gone)
     assert told(new).startswith("9 of 9 configurations at T = 128 are gone from the suites; ")
@@ -113,9 +122,9 @@ def test_of_a_baseline_that_does_not_know_its_suites_nothing_is_taken_for_gone()
     items = [item.model_copy(update={"suites": []}) for item in BASE.configurations]
     old = BASE.model_copy(update={"configurations": items})
     assert held(part(BASE, small, **SMALL), old).regressions == ()
-    assert {item.kind for item in held(part(BASE, small), old).regressions} == {Kind.VANISHED, Kind.JUDGE}
+    assert {item.kind for item in held(part(BASE, small), old).regressions} == {Kind.NOT_RUN, Kind.JUDGE}
     everything = {"suite": "all", "suites": ["small", "wide", "other"]}
-    assert {item.kind for item in held(part(BASE, small, **everything), old).regressions} >= {Kind.VANISHED}
+    assert {item.kind for item in held(part(BASE, small, **everything), old).regressions} >= {Kind.NOT_RUN}
 
 
 def test_a_random_suite_is_what_one_seed_draws() -> None:
@@ -127,7 +136,7 @@ def test_a_random_suite_is_what_one_seed_draws() -> None:
         ({"random": {"wide": 108}, "seed": 5}, 0),
     ):
         found = held(part(base, small, **changes), base).regressions
-        assert sum(item.kind is Kind.VANISHED for item in found) == gone
+        assert sum(item.kind is Kind.NOT_RUN for item in found) == gone
 
 
 def kept_from_running(withheld: str, guard: Status) -> RunRecord:
@@ -142,7 +151,7 @@ def kept_from_running(withheld: str, guard: Status) -> RunRecord:
 
 def test_what_the_guard_kept_from_running_comes_behind_it() -> None:
     new = kept_from_running("guard", Status.CRASH)
-    assert {(item.kind, item.what) for item in held(new).regressions} >= {(Kind.VANISHED, "guard")}
+    assert {(item.kind, item.what) for item in held(new).regressions} >= {(Kind.NOT_RUN, "guard")}
     first, second, *_ = told(new).split("; ")
     assert first == f"{new.configurations[0].id} crashes: its words"
     assert second == "143 of 144 configurations are not run, since the guard, which runs first, failed"

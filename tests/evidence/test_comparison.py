@@ -144,11 +144,11 @@ def test_a_hazard_that_appeared() -> None:
     ]
 
 
-def test_a_configuration_that_vanished() -> None:
+def test_a_configuration_that_is_not_run_any_more() -> None:
     smaller = (Kind.JUDGE, "suite", "configurations")
-    assert kinds(compare(record(), record(leave_out=[LONG]))) == [smaller, (Kind.VANISHED, LONG, "configuration")]
+    assert kinds(compare(record(), record(leave_out=[LONG]))) == [smaller, (Kind.NOT_RUN, LONG, "configuration")]
     idle = {"status": Status.NOT_RUN, "reasons": ("no kernel",), "measurement": None}
-    assert kinds(compare(record(), record(outcomes={LONG: idle}))) == [(Kind.VANISHED, LONG, "run")]
+    assert kinds(compare(record(), record(outcomes={LONG: idle}))) == [(Kind.NOT_RUN, LONG, "run")]
     assert kinds(compare(record(outcomes={LONG: idle}), record(leave_out=[LONG]))) == []
     assert kinds(compare(record(), record(leave_out=[LONG]), expected={SHORT})) == []
 
@@ -171,7 +171,7 @@ def test_the_gravest_comes_first() -> None:
     worse = {"findings": (RACE,), **measured(output_hash="1" * 64, cosine=0.9)}
     found = kinds(compare(record(), record(outcomes={SHORT: worse}, leave_out=[LONG], resources={"registers": 200})))
     assert [kind for kind, _, _ in found] == [
-        Kind.HAZARD, Kind.JUDGE, Kind.VANISHED, Kind.NUMBERS, Kind.RESOURCES, Kind.HASH,
+        Kind.HAZARD, Kind.JUDGE, Kind.NOT_RUN, Kind.NUMBERS, Kind.RESOURCES, Kind.HASH,
     ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ SAID = {
     "nothing else got worse",
     "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; nothing else got worse",
     "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; nothing else got worse",
-    "vanished": "36 of 36 configurations at T = 128 are gone from the suites; nothing else got worse",
+    "not-run": "36 of 36 configurations at T = 128 are gone from the suites; nothing else got worse",
     "judge": "The judge, which says what is right, has changed: harness/judge/oracle/reference.py "
     "(read that, then --allow judge); nothing else got worse",
     "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); nothing else got worse",
@@ -92,6 +92,15 @@ def test_a_cause_is_told_with_three_of_its_cases_and_how_many_more_there_are() -
         assert clause.startswith(f"{group.kind}: {group.text} --filter '")
         assert cases == [f"  {item}" for item in group.regressions[:3]]
         assert more == f"  and {len(group.regressions) - 3} more; fmha report shows them"
+
+
+@pytest.mark.parametrize("name", ["illegal", "adapter"])
+def test_what_a_clause_says_is_not_said_again(name: str) -> None:
+    """The words of what ended, and that the guard kept all others from running."""
+    groups, _ = told(BY_NAME[name].make(RUN))
+    status, others = list(lines(groups, "fmha report"))[:2]
+    assert (status[1].partition(":")[0], others[1].partition(":")[0]) == ("status", "not-run")
+    assert [line for _, line in lines(groups, "fmha report") if line.startswith(" ")] == []
 
 
 def test_numbers_of_more_than_what_fails_are_said_as_well() -> None:

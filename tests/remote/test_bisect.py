@@ -40,7 +40,7 @@ def history(client: Client) -> Client:
 
 
 def bisect(hosts: str, *more: str) -> tuple[str, ...]:
-    return ("bisect", f"HEAD~{COMMITS}", "HEAD", "--for", "vanished", "--host", hosts, "--json", *more)
+    return ("bisect", f"HEAD~{COMMITS}", "HEAD", "--for", "not-run", "--host", hosts, "--json", *more)
 
 
 def running(client: Client) -> list[Path]:

@@ -307,7 +307,7 @@ REQUESTS = {
     "a launcher": Request(a_launcher, inside=("launcher",)),
     "answers of its own": Request(answers_of_its_own, "in a way that the judge cannot use"),
     "nothing to run": Request(
-        nothing_to_run, "nothing to run", ExitCode.INCOMPLETE, regress=("2 vanished", ExitCode.GATE_FAILED)
+        nothing_to_run, "nothing to run", ExitCode.INCOMPLETE, regress=("2 not-run", ExitCode.GATE_FAILED)
     ),
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ from tools.mutants.examine import Examination, Kill, Suite, copy_kernel, lay_out
 from tools.mutants.kept import Case, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
-from tools.mutants.order import Facts, Hints, by_variant, changed_lines, ordered
+from tools.mutants.order import SLOW, Facts, Hints, by_variant, changed_lines, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
@@ -179,6 +179,7 @@ def test_hints_are_what_noticed_a_mutant_and_what_is_near_it() -> None:
         {"name": "b", "arch": "sm_90a", "default": {**kill, "configuration": "d"}},
         {"name": "gone", "arch": "sm_90a", "default": kill},
         {"name": "a", "arch": "sm_100a", "default": None},
+        {"name": "b", "arch": "sm_100a", "default": {"kind": "timeout", "by": [SLOW], "configuration": "e"}},
     ]
     hints = Hints.of(cases, mutants, ROOT)
     assert hints.killer == {("a", "sm_90a"): "c", ("b", "sm_90a"): "d", ("gone", "sm_90a"): "c"}
@@ -215,6 +216,27 @@ def test_the_score_counts_what_is_not_argued() -> None:
         {"equivalent": "why", "default": None, "others": {}},
     ]
     assert page.score(cases) == {"cases": 3, "killed": 1, "others_only": 1, "argued": 1, "share": 0.3333}
+
+
+def test_a_record_says_what_need_not_be_run_again(matrix: Matrix, tmp_path: Path) -> None:
+    """What a folder of outcomes says, in a checkout that has the record alone."""
+    names = ("lse-base-2", "prefetch-dropped", "sparse-beyond", "sinks-written")
+    cases = cases_of([MUTANTS[name] for name in names], ["sm_100a"])
+    small = plan(matrix, tmp_path, "hd64_t4_sk128")
+    silent = {"default": small.silence(small.default["sm_100a"])}
+    same = {"default": small.silence(small.default["sm_100a"], ran=False)}
+    noticed = Kill("gate", ("lse_error",), "hd64_t4_sk128", "seed 3")
+    said = [
+        Outcome("killed", {"default": noticed}),
+        Outcome("survived", {"default": None}, silent),
+        Outcome("same-code", {}, same),
+        Outcome("killed", {"default": replace(noticed, configuration="hd64_t4_sk256")}),  # which is not run any more
+    ]
+    outcomes = list(zip(cases, said, strict=True))
+    data = json.loads(json.dumps(page.record(outcomes, small, "sources", list(MUTANTS.values()))))
+    recorded = replace(small, recorded=page.outcomes_of(data, small))
+    assert list(kept_of(cases, recorded, tmp_path)) == outcomes[:3]
+    assert not list(kept_of(cases, small, tmp_path))
 
 
 # Running

@@ -52,6 +52,9 @@ def test_it_answers_with_plain_data(tmp_path: Path) -> None:
     }
     (launch,) = adapter.launches(CASE, "sm_90a")
     assert (launch.grid, launch.entry, launch.overlaps) == ((1, 1, 1), "other", True)
+    text = (tmp_path / "adapter.py").read_text().splitlines()
+    (line,) = [number for number, words in enumerate(text, 1) if "return [Launch(" in words and "other" in words]
+    assert launch.where == f"adapter.py:{line}"
     packed, *others = launch.args
     assert packed.at == {0: "x", 8: "y", 16: b"\4\0\0\0", 24: b"\0\0\0\0\0\0\xe0?"}  # type: ignore[union-attr]
     assert others == [b"\7\0\0\0", b"\0\0\0?", b"\3\0", b"ab"]
@@ -252,6 +255,11 @@ return {"x": np.array([Bomb()], dtype=object)}
             "launches(self, case)",
             "return [Launch((1, 1, 1), (1, 1, 1), [Struct(1 << 40, {})])]",
             "size is 1099511627776",
+        ),
+        (
+            "launches(self, case)",
+            'return [Launch((1, 1, 1), (1, 1, 1), [], where="\\x1b[2J")]',
+            "where: expected a file",
         ),
         ("build(self, case, arch)", 'return Build("twice; rm -rf /")', "is no name of an entry"),
         ("build(self, case, arch)", 'return Build("twice", {"A=1 -o": 1})', "is no macro with a value"),

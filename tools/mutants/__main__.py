@@ -13,6 +13,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
     apart = {*matrix.named(matrix.default_suite), *COVER.values()}
     named = [] if options.default_only else options.suite or [name for name in matrix.suite_names if name not in apart]
     others = tuple(_suite(matrix, name, name) for name in named)
-    return Plan(
+    plan = Plan(
         ROOT,
         matrix,
         default_runs(matrix),
@@ -100,9 +101,11 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
         jobs=options.jobs,
         hints=_hints(),
     )
+    return plan if options.afresh else replace(plan, recorded=page.outcomes_of(_recorded(), plan))
 
 
 def _recorded() -> dict[str, Any]:
+    """results/mutants.json; a record of nothing where there is none."""
     found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"cases": []}
     return found
 
@@ -146,7 +149,7 @@ def _told(data: dict[str, Any], *, write: bool) -> int:
     for title in wrong:
         print(f"argued equivalent, and noticed: {title}")
     if same := data["same_code"]:
-        print(f"compiled to the kernel's own code: {same}")
+        print(f"compiled to the kernel's own code: {', '.join(case['title'] for case in same)}")
     print(json.dumps({name: data["score"][name] for name in ("all", *library.ARCHES, "held out")}, indent=1))
     if write:
         RECORD.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -187,7 +190,8 @@ def _parser() -> argparse.ArgumentParser:
         help="of outcomes, to go on from  [default: %(default)s]",
     )
     add("--part", default="", metavar="K/N", help="the K-th of N parts, for N machines that share --folder")
-    add("--kept", action="store_true", help="run nothing: tell what --folder has")
+    add("--kept", action="store_true", help="run nothing: tell what --folder and results/mutants.json have")
+    add("--afresh", action="store_true", help="run what results/mutants.json has, too")
     add("--write", action="store_true", help="write record and page of a part of the library, too")
     return parser
 

@@ -30,7 +30,7 @@ from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
 from tools.mutants.kept import Case, Kept, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
-from tools.mutants.order import Facts, Hints, by_variant, changed_functions, changed_lines, ordered
+from tools.mutants.order import SLOW, Facts, Hints, by_variant, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
@@ -68,6 +68,7 @@ class Plan:
     jobs: int = 1
     hints: Hints = field(default_factory=Hints)
     facts: Mapping[str, Facts] = field(default_factory=dict)  # by architecture
+    recorded: Mapping[str, Outcome] = field(default_factory=dict)  # by key: what need not be run again
 
     def key(self, case: Case) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
@@ -246,7 +247,7 @@ class _Running:
             raise RuntimeError(f"{self.case.title}: ended from outside, by {signal.Signals(-ended).name}")
         if ended < 0:  # by a signal, in the midst of a configuration
             kind: Literal["timeout", "crash"] = "timeout" if ended == -signal.SIGPROF else "crash"
-            said = "it takes too long" if kind == "timeout" else signal.Signals(-ended).name
+            said = SLOW if kind == "timeout" else signal.Signals(-ended).name
             self._noticed(Kill(kind, (said,), self._configuration, self._under))
             self._outcome.status = "killed"
         if self._outcome.status == "same-code":
@@ -332,8 +333,8 @@ def part_of(cases: Sequence[Case], part: str) -> list[Case]:
 
 
 def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[Case, Outcome]]:
-    """The cases of which `folder` has an outcome that still says all, with it; nothing is run."""
-    kept = Kept(folder)
+    """The cases of which `folder` or the record has an outcome that still says all, with it; nothing is run."""
+    kept = Kept(folder, before=plan.recorded)
     for case in cases:
         outcome = kept.get(plan.key(case))
         if outcome is not None and plan.settles(case, outcome):
@@ -341,9 +342,9 @@ def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[C
 
 
 def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str = "") -> Iterator[tuple[Case, Outcome]]:
-    """Every case with its outcome, in order, but those that stayed open; what `folder` knows is not run again.
-    CampaignError."""
-    kept = Kept(folder, part)
+    """Every case with its outcome, in order, but those that stayed open; what `folder` or the record knows is not run
+    again. CampaignError."""
+    kept = Kept(folder, part, plan.recorded)
     keys = {case.title: plan.key(case) for case in cases}
     known = {title: kept.get(key) for title, key in keys.items()}
     # What is argued equivalent is likely to go through everything, and comes last.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tools.mutants.examine import Kill
@@ -54,12 +55,13 @@ class Outcome:
 
 
 class Kept:
-    """Outcomes of earlier runs, with a line each in the files of a folder; the last one of a key counts. Each part of
-    the cases has a file of its own to add to: machines that share the folder cannot append to one."""
+    """Outcomes of earlier runs, with a line each in the files of a folder; the last one of a key counts, and one of
+    these for more than one of `before`. Each part of the cases has a file of its own to add to: machines that share the
+    folder cannot append to one."""
 
-    def __init__(self, folder: Path, part: str = "") -> None:
+    def __init__(self, folder: Path, part: str = "", before: Mapping[str, Outcome] = MappingProxyType({})) -> None:
         self._path = folder / (f"outcomes.{part.replace('/', '-of-')}.jsonl" if part else "outcomes.jsonl")
-        self._known: dict[str, Outcome] = {}
+        self._known = dict(before)
         for path in sorted(folder.glob("outcomes*.jsonl"), key=lambda path: path.stat().st_mtime):
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:

@@ -16,6 +16,7 @@ from fmha.harness.kernel_side.variants import variant_for
 from tools.mutants.library import Mutant, place_of
 
 NEAR = 2  # lines apart
+SLOW = "it takes too long"  # what is said of a case whose configuration has had its time
 Chooser = Callable[[Configuration, str], Variant | str]
 Lines = Mapping[str, frozenset[int]]  # by file under kernel
 
@@ -61,7 +62,9 @@ class Hints:
     def of(cases: Iterable[Mapping[str, Any]], mutants: Iterable[Mutant], root: Path) -> Hints:
         """From the cases of a record; `mutants` apply to the sources below `root`."""
         lines = {mutant.name: changed_lines(mutant, root) for mutant in mutants}
-        killed = [(case["name"], case["arch"], case["default"]["configuration"]) for case in cases if case["default"]]
+        # What took too long may have had a slow machine, and takes all of its time again: nothing to begin with.
+        noticed = [case for case in cases if case["default"] and case["default"]["by"] != [SLOW]]
+        killed = [(case["name"], case["arch"], case["default"]["configuration"]) for case in noticed]
         seen = [Seen(arch, lines[name], by) for name, arch, by in killed if name in lines]
         return Hints({(name, arch): by for name, arch, by in killed}, seen)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tools.mutants.campaign import Plan, cases_of
+from tools.mutants.examine import Kill
 from tools.mutants.kept import Case, Outcome
 from tools.mutants.library import ARCHES, CLASSES, Mutant, held_out
 
@@ -40,7 +41,11 @@ def record(
             "held out": score([case for case in cases if case["held_out"]]),
             **{kind: score([case for case in cases if case["class"] == kind]) for kind in CLASSES},
         },
-        "same_code": [case.title for case, outcome in outcomes if outcome.status == "same-code"],
+        "same_code": [
+            {"title": case.title, **_known(case, outcome, plan)}
+            for case, outcome in outcomes
+            if outcome.status == "same-code"
+        ],
         "cases": cases,
         "earlier": _earlier(before, mutants, outcomes) if before else [],
     }
@@ -84,7 +89,31 @@ def _case(case: Case, outcome: Outcome, plan: Plan, held: frozenset[str]) -> dic
         "default": kills.get(plan.default[case.arch].name),
         "others": {name: kill for name, kill in kills.items() if name != plan.default[case.arch].name},
         **({"killers": outcome.killers} if outcome.killers else {}),
+        **_known(case, outcome, plan),
     }
+
+
+def _known(case: Case, outcome: Outcome, plan: Plan) -> dict[str, Any]:
+    """What a later run asks before it believes the outcome, as `outcomes_of` reads it."""
+    return {"key": plan.key(case), **({"silent": outcome.silent} if outcome.silent else {})}
+
+
+def outcomes_of(data: Mapping[str, Any], plan: Plan) -> dict[str, Outcome]:
+    """The outcomes that a record has, by the key of each; cases of one that was written without keys are left out."""
+    found: dict[str, Outcome] = {}
+    for case in data["cases"]:
+        if key := case.get("key"):
+            kills = {plan.default[case["arch"]].name: case["default"], **case["others"]}
+            killed = any(kills.values())
+            found[key] = Outcome(
+                "killed" if killed else "survived",
+                {name: Kill.read(kill) if kill else None for name, kill in kills.items()},
+                case.get("silent", {}),
+                case.get("killers", {}),
+            )
+    for same in data.get("same_code", ()):
+        found[same["key"]] = Outcome("same-code", {}, same["silent"])
+    return found
 
 
 def refuted(data: Mapping[str, Any]) -> list[str]:

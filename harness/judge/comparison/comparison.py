@@ -37,7 +37,7 @@ class Kind(StrEnum):
     STATUS = "status"
     HAZARD = "hazard"
     JUDGE = "judge"
-    VANISHED = "vanished"
+    NOT_RUN = "not-run"
     NUMBERS = "numbers"
     RESOURCES = "resources"
     COUNTERS = "counters"
@@ -69,6 +69,7 @@ class Comparison:
     notes: tuple[str, ...]
     compared: int
     unasked: int = 0  # configurations of the earlier run that nobody asked the later one for
+    guards: int = 0  # of those compared, which ran to guard a selection that has no guard of its own
     speeds: Mapping[str, speed.Judged] = field(default_factory=dict)  # by configuration, where timed beside the earlier
 
 
@@ -93,7 +94,7 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     for name, item in before.items():
         if name in missing:
             text = f"was {item.status} and is in no suite that was asked for any more"
-            regressions.append(Regression(Kind.VANISHED, name, "configuration", item.status, None, text))
+            regressions.append(Regression(Kind.NOT_RUN, name, "configuration", item.status, None, text))
     for a, b in pairs:
         regressions += _status(a, b, new)
         regressions += _hazards(a, b)
@@ -111,7 +112,8 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     used = {item.variant for item in before.values() if item.variant}
     notes = (*_missing(new, pairs, unasked), *_notes(base, new, used))
     notes += tuple(f"judge {found.subject}: {found.text}" for found in others if not found.laxer)
-    return Comparison(gravest, notes, len(pairs), unasked, speeds)
+    guards = sum(not b.selected for _, b in pairs)
+    return Comparison(gravest, notes, len(pairs), unasked, guards, speeds)
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
@@ -139,7 +141,7 @@ def _status(a: ConfigurationRecord, b: ConfigurationRecord, new: RunRecord) -> I
     if a.status is Status.PASS and b.status is Status.NOT_RUN:
         if not _excused(b, new):
             what, word = ("guard", "is kept from running") if b.withheld else ("run", "cannot be run any more")
-            yield Regression(Kind.VANISHED, a.id, what, a.status, b.status, f"passed and {word}: {_first(b)}")
+            yield Regression(Kind.NOT_RUN, a.id, what, a.status, b.status, f"passed and {word}: {_first(b)}")
     elif b.status in RED and a.status not in RED:
         yield Regression(Kind.STATUS, a.id, "status", a.status, b.status, f"{a.status} -> {b.status}: {_first(b)}")
 

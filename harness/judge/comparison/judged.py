@@ -76,7 +76,7 @@ def _gates(base: RunRecord, new: RunRecord, pairs: Pairs) -> Iterator[Difference
     found: dict[tuple[str, Limit, Limit | None], list[str]] = {}
     for a, b in pairs:
         if a.limits is None or b.limits is None or b.status is Status.NOT_RUN:
-            continue  # what was not run has vanished, which is told; no gate was put to it
+            continue  # that it was not run is told; no gate was put to it
         before, after = base.limits[a.limits], new.limits[b.limits]
         for name, limit in before.items():
             if after.get(name) != limit:

@@ -126,6 +126,7 @@ class Answerer:
                 "overlaps": bool(launch.overlaps),
                 "beside": [int(back) for back in launch.beside],
                 "stream": launch.stream,
+                "where": launch.where,
             }
             for launch in self.kernel.launches(_case(said["case"]))
         ]

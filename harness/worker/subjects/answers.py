@@ -152,6 +152,7 @@ class _Launch:
     overlaps: bool
     beside: tuple[int, ...]
     stream: str
+    where: str
 
 
 Plain = str | At | bytes | TensorMap  # a buffer's address by its name, a place in it, or what it is
@@ -178,6 +179,7 @@ class Launch:
     overlaps: bool
     beside: tuple[int, ...]
     stream: str
+    where: str
 
 
 def launches(said: Any) -> list[Launch]:
@@ -198,6 +200,8 @@ def launches(said: Any) -> list[Launch]:
             raise CodecError(f"{where}.beside: without a stream; name the stream that this launch is in")
         for back in found.beside:
             _number(f"{where}.beside", back, 1, number)
+        if len(found.where) > MOST_NAME or not found.where.isprintable():
+            raise CodecError(f"{where}.where: expected a file and a line, at most {MOST_NAME} printable characters")
         made.append(Launch(**{field.name: getattr(found, field.name) for field in fields(found)} | {"args": args}))
     return made
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.contract.device import Device, IllegalError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
@@ -225,8 +225,11 @@ class Declared:
             launch.stream,
             lenient=self.lenient,
         )
-        packed = tuple(_packed(device, argument, addresses) for argument in launch.args)
-        return device.launch(module, variant.symbol(launch.entry or variant.entry), config, packed)
+        try:
+            packed = tuple(_packed(device, argument, addresses) for argument in launch.args)
+            return device.launch(module, variant.symbol(launch.entry or variant.entry), config, packed)
+        except IllegalError as error:
+            raise IllegalError(f"{error} ({launch.where})") from error
 
 
 def _check_first(name: str, output: Output, inputs: Arrays) -> None:

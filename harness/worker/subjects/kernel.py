@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ class Launch:
     Launches of several streams each name theirs, as reports are to call it. `beside` then has those before this one
     that nothing orders before it, counted back from it: 1 is the launch before. The emulator runs them one after the
     other and reports what they may do to each other; a GPU is given them in order.
+
+    `where` is the file and line that made it, which a launch that no GPU takes is refused with; found where not given.
     """
 
     grid: Dim3
@@ -129,6 +132,12 @@ class Launch:
     overlaps: bool = False
     beside: tuple[int, ...] = ()
     stream: str = ""
+    where: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.where:
+            frame = sys._getframe(2)  # behind __init__
+            object.__setattr__(self, "where", f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
 
 
 class Kernel(ABC):
