@@ -56,7 +56,7 @@ template <class Team, int Count>
 struct Flight {
     int rows, row;  // of a split, and of all planes
     int begin, first;
-    int64_t index[Count];
+    uint32_t index[Count];
     int parts = 0;  // of the plane, with balanced splits
 
     __device__ __forceinline__ int splits(const FmhaParams& params) const {
@@ -70,8 +70,8 @@ struct Flight {
     __device__ __forceinline__ void find(int splits) {
 #pragma unroll
         for (int i = 0; i < Count; ++i) {
-            index[i] = int64_t(min(split(i), splits - 1)) * rows + row;
-            asm volatile("" : "+l"(index[i]));
+            index[i] = uint32_t(min(split(i), splits - 1)) * rows + row;
+            asm volatile("" : "+r"(index[i]));
         }
     }
 };
@@ -80,8 +80,8 @@ struct Flight {
 // thread has its loads behind one another, those first that the others wait for, and then whatever waits for one of
 // them.
 template <class Team, bool F16, int Count>
-__device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& params, Flight<Team, Count>& flight,
-                                                             int column) {
+__device__ __forceinline__ Merged<kLaneElements> merge_share(
+    const FmhaParams& params, Flight<Team, Count>& flight, const PartInput<F16, Team::kHeadDim, Team::kGroup>& input) {
     Merged<kLaneElements> merged;
     while (true) {
         float maxima[Count], sums[Count];
@@ -96,7 +96,7 @@ __device__ __forceinline__ Merged<kLaneElements> merge_share(const FmhaParams& p
         }
 #pragma unroll
         for (int i = 0; i < Count; ++i) {
-            parts[i].template load<Team::kHeadDim, Team::kGroup>(params, flight.index[i], column);
+            parts[i].load(input, flight.index[i]);
         }
         float max = merged.max;
 #pragma unroll
@@ -258,6 +258,7 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, i
     int column = blockIdx.y * Team::kColumns + thread % Team::kLanes * kLaneElements;
     Flight<Team, Count> flight{int(params.batch) * rows, row, 0, thread / Team::kLanes};
     flight.find(params.splits);
+    const PartInput<F16, Team::kHeadDim, Team::kGroup> input(params, column);
     ptx::wait_for_primary();
     int64_t stored = row;
     int head = own % params.heads;
@@ -272,7 +273,7 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, i
             return;
         }
     }
-    const auto share = merge_share<Team, F16>(params, flight, column);
+    const auto share = merge_share<Team, F16>(params, flight, input);
     Merged<Team::kOwn> merged = meet_in_warp<Team>(share, column);
     if constexpr (Team::kWarps > 1) {
         merged = meet_in_team<Team>(merged);
@@ -305,6 +306,8 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
         combine_row<Team, ByHead, false, Team::kInFlightF32>(params, own, rows);
     } else if (Team::kWarps == 1 && !balanced(params) && params.splits <= 2 * Team::kParts) {
         combine_row<Team, ByHead, true, 2>(params, own, rows);
+    } else if (Team::kWarps == 1 && !balanced(params) && params.splits <= 4 * Team::kParts) {
+        combine_row<Team, ByHead, true, 4>(params, own, rows);
     } else {
         combine_row<Team, ByHead, true, Team::kInFlightF16>(params, own, rows);
     }

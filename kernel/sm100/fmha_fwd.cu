@@ -43,11 +43,6 @@ namespace fmha {
 constexpr int kMmaWarp = 4;
 constexpr int kTmaWarp = 5;
 
-// Whether make_work reads memory, and not only the parameters.
-__device__ __forceinline__ bool work_in_memory(const FmhaParams& params) {
-    return scattered(params) || params.kv_lens || params.query_offsets || params.sparse_lens;
-}
-
 // The maps of a branch that is empty may hold anything.
 __device__ __forceinline__ void prefetch_tensor_maps(const FmhaParams& params, const Work& work) {
     const bool value = !(params.flags & kFmhaSharedKv);

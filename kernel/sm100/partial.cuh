@@ -79,6 +79,24 @@ struct PartOutput {
 
 constexpr int kLaneElements = 8;  // of a part, that a thread of a combine kernel loads: 16 bytes of f16
 
+// Where columns [first, first + kLaneElements) of the parts of rows lie, of rows of HeadDim columns. Computed here,
+// which may be beside the forward kernel, and not at the loads.
+template <bool F16, int HeadDim, int Group>
+struct PartInput {
+    static constexpr int kVectors = F16 ? 1 : 2;  // of a part
+    static constexpr int kRowVectors = HeadDim * kVectors / kLaneElements;
+    static constexpr int kRowUnits = HeadDim / Group;
+
+    const uint4* o;
+    const float* units;
+
+    __device__ __forceinline__ PartInput(const FmhaParams& params, int first)
+        : o(reinterpret_cast<const uint4*>(params.partial_o) + first * kVectors / kLaneElements),
+          units(F16 ? partial_units<HeadDim>(params) + first / Group : nullptr) {
+        asm volatile("" : "+l"(o), "+l"(units));
+    }
+};
+
 // A thread's columns of O of a part, as they lie in memory, and what f16 lies over.
 template <bool F16>
 struct Part {
@@ -87,16 +105,14 @@ struct Part {
     uint4 o[kVectors];
     float unit;
 
-    // Columns [first, first + kLaneElements) of part `index`.
-    template <int HeadDim, int Group>
-    __device__ __forceinline__ void load(const FmhaParams& params, int64_t index, int first) {
-        const uint4* const from =
-            reinterpret_cast<const uint4*>(params.partial_o) + (index * HeadDim + first) / (kLaneElements / kVectors);
+    // Of part `index`: 32 bits hold the number of rows of all parts that any memory has room for.
+    template <class Input>
+    __device__ __forceinline__ void load(const Input& from, uint32_t index) {
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
-            o[i] = from[i];
+            o[i] = from.o[uint64_t(index) * Input::kRowVectors + i];
         }
-        unit = F16 ? partial_units<HeadDim>(params)[index * (HeadDim / Group) + first / Group] : 1.0f;
+        unit = F16 ? from.units[uint64_t(index) * Input::kRowUnits] : 1.0f;
     }
 
     // sums += weight times this part's.

@@ -21,6 +21,11 @@ namespace fmha {
 
 __device__ __forceinline__ bool balanced(const FmhaParams& params) { return FMHA_BALANCES && params.parts > 0; }
 
+// Whether make_work reads memory, and not only the parameters.
+__device__ __forceinline__ bool work_in_memory(const FmhaParams& params) {
+    return scattered(params) || params.kv_lens || params.query_offsets || params.sparse_lens;
+}
+
 // Which of the `of` portions of an entry, which follow one another.
 struct Portion {
     int entry = -1;  // negative: there is none left

@@ -179,15 +179,21 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
     }
 }
 
-// Gives O to `store` by as many columns at a time as the registers have room for, with the first one's element. Without
-// tiles nothing was accumulated, and O is not read.
-template <class Traits, class Store>
+// What the epilogue waits for before it reads O from a column on, where O is there as a whole.
+struct AtOnce {
+    __device__ __forceinline__ void operator()(int) const {}
+};
+
+// Gives O to `store` by as many columns at a time as the registers have room for, with the first one's element, once
+// `wait` has returned for them. Without tiles nothing was accumulated, and O is not read.
+template <class Traits, class Wait, class Store>
 __device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread<Traits>& thread, bool stored,
-                                           Store store) {
+                                           const Wait& wait, Store store) {
 #pragma unroll 1
     for (int column = 0; column < Traits::kOutputColumns; column += Traits::kOutputChunk) {
         float output[Traits::kOutputChunk] = {};
         if (work.tiles > 0) {
+            wait(column);
             ptx::tmem_load(output, thread.tmem + Traits::kTmemOutput + column);
         }
         if (stored) {
@@ -197,10 +203,11 @@ __device__ __forceinline__ void for_output(const Work& work, const SoftmaxThread
 }
 
 // The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics; or the part of a
-// split.
-template <class Traits>
+// split. `wait` as for_output has it.
+template <class Traits, class Wait = AtOnce>
 __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
-                                          const SoftmaxThread<Traits>& thread, const RowState& state) {
+                                          const SoftmaxThread<Traits>& thread, const RowState& state,
+                                          const Wait& wait = {}) {
     const bool stored = thread.row < work.rows;
     const int rows = params.t * params.heads;
     const int row = work.first_row + thread.row;
@@ -214,7 +221,7 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
             params.partial_sum[in_planes] = sum;
         }
         const PartOutput<Traits::kHeadDim, Traits::kOutputChunk> part(params, in_planes);
-        for_output<Traits>(work, thread, stored, [&](int element, const float (&output)[Traits::kOutputChunk]) {
+        for_output<Traits>(work, thread, stored, wait, [&](int element, const float (&output)[Traits::kOutputChunk]) {
             part.store(element, output, shift);
         });
         return;
@@ -227,7 +234,7 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
             store_statistics(params, index, max, sum);
         }
     }
-    for_output<Traits>(work, thread, stored, [&](int element, float (&output)[Traits::kOutputChunk]) {
+    for_output<Traits>(work, thread, stored, wait, [&](int element, float (&output)[Traits::kOutputChunk]) {
 #pragma unroll
         for (int i = 0; i < Traits::kOutputChunk; ++i) {
             output[i] *= factor;

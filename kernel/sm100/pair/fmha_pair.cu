@@ -61,7 +61,11 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     }
     __syncthreads();  // publishes the TMEM address to every warp
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
-    ptx::wait_for_primary();  // what comes before it reads no tensor: it goes beside the grid before this one
+    // What a pair has is found beside the grid before this one where no tensor says it. Each role waits for that grid
+    // before it touches a tensor.
+    if (balanced(params) || work_in_memory(params)) {
+        ptx::wait_for_primary();
+    }
     RowTiles<Traits> row_tiles;
     if (balanced(params)) {
         row_tiles.portion = portion_of<Traits::kKeys>(params, blockIdx.y, gridDim.y);

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "common/ptx/grid.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/warp.cuh"
 #include "sm100/pair/shared.cuh"
@@ -41,15 +42,16 @@ struct PairLoader {
         __syncwarp();
     }
 
-    // By the whole warp: there are as many boxes as rows where a group of heads is odd.
-    __device__ void load_query(const Work& own) {
-        ptx::mbarrier_wait(shared.query_empty(), (queries++ & 1) ^ 1);  // the first time it counts as empty
-        expect(shared.query_full(), Traits::kQueryBytes);
-        const uint32_t full = of_leader(shared.query_full());
+    // The columns of Q that part `part` of K has, once the row tile before has its last scores of them. By the whole
+    // warp: there are as many boxes as rows where a group of heads is odd.
+    __device__ void load_query(const Work& own, int part) {
+        ptx::mbarrier_wait(shared.query_empty(part), (queries & 1) ^ 1);  // the first time it counts as empty
+        expect(shared.query_full(part), Traits::kQueryPartBytes);
+        const uint32_t full = of_leader(shared.query_full(part));
         const uint64_t once = ptx::policy_evict_first();
         const bool packed = packed_queries(params);
         const int entry = own.plane.entry, before = packed ? params.cu_seqlens_q[entry] : 0;
-        for (int c = 0; c < Traits::kHeadChunks; ++c) {
+        for (int c = part * Traits::kPartChunks; c < (part + 1) * Traits::kPartChunks; ++c) {
             const uint32_t chunk = shared.query() + c * Traits::kRowChunkBytes;
             const int element = c * Traits::kChunkElements, step = params.query_box;
             if constexpr (ByHead) {
@@ -99,18 +101,30 @@ struct PairLoader {
         return first_key(at.work, at.work.first_tile + at.tile, Traits::kKeys);
     }
 
-    // K of the next tile, and Q behind the first of a row tile: it waits for the last scores of the one before. False
-    // if there is no tile left.
+    // K of the next tile. Of a pair's first tile Q goes part by part with it, so that the scores begin with the first
+    // parts; of the first of a later row tile Q comes behind K, since it waits for the last scores of the one before.
+    // False if there is no tile left.
     __device__ bool load_keys() {
         if (!keys.next(params)) {
             return false;
         }
         const int key = first_key_of(keys) + rank * Traits::kCtaKeys;
+        const bool beside = queries == 0;
+        if (beside) {
+            ptx::wait_for_primary();
+        }
+        const Work own = of_cta<Traits>(keys.work, rank);
         for (int part = 0; part < Traits::kParts; ++part) {
             load_part(keys.work, params.k, part * Traits::kCtaColumns, key);
+            if (beside) {
+                load_query(own, part);
+            }
         }
         if (keys.first()) {
-            load_query(of_cta<Traits>(keys.work, rank));
+            for (int part = 0; part < Traits::kParts && !beside; ++part) {
+                load_query(own, part);
+            }
+            queries += 1;
         }
         return true;
     }
@@ -143,8 +157,8 @@ __device__ __forceinline__ void pair_load_role(const FmhaParams& params, PairSha
         loader.wait_for_slot();
         loader.ring.advance();
     }
-    if (loader.queries > 0) {
-        ptx::mbarrier_wait(shared.query_empty(), (loader.queries - 1) & 1);
+    for (int part = 0; part < Traits::kParts && loader.queries > 0; ++part) {
+        ptx::mbarrier_wait(shared.query_empty(part), (loader.queries - 1) & 1);
     }
 }
 

@@ -67,24 +67,26 @@ struct PairMma {
     // The scores of the next tile. They go where those of two tiles before were, which the softmax had read before it
     // arrived for P.
     __device__ void score_step(bool first, bool last) {
-        if (first) {
-            ptx::mbarrier_wait(shared.query_full(), queries++ & 1);
-        }
+        queries += first;
 #pragma unroll
         for (int part = 0; part < Traits::kParts; ++part) {
+            if (first) {
+                ptx::mbarrier_wait(shared.query_full(part), (queries - 1) & 1);
+            }
             wait_for_part();
             issue_scores(part);
             release_part();
+            if (last) {
+                ptx::mma_pair_commit(shared.query_empty(part));
+            }
         }
         ptx::mma_pair_commit(shared.score_full(scores % Traits::kBuffers));
-        if (last) {
-            ptx::mma_pair_commit(shared.query_empty());
-        }
         scores += 1;
     }
 
-    // The output of the next tile, once P is stored and O is rescaled, or of the row tile before is stored.
-    __device__ void output_step(bool first) {
+    // The output of the next tile, once P is stored and O is rescaled, or of the row tile before is stored. What the
+    // last one of a row tile leaves in the first accumulator is stored beside the products of the second.
+    __device__ void output_step(bool first, bool last) {
 #pragma unroll
         for (int part = 0; part < Traits::kParts; ++part) {
             wait_for_part();
@@ -94,6 +96,9 @@ struct PairMma {
             }
             issue_output(part / Traits::kCtas, part % Traits::kCtas, first);
             release_part();
+            if (Traits::kOutputs > 1 && part + 1 == Traits::kCtas && last) {
+                ptx::mma_pair_commit(shared.first_output_full());
+            }
         }
         ptx::mma_pair_commit(shared.output_full());
         outputs += 1;
@@ -115,7 +120,7 @@ __device__ __forceinline__ void pair_mma_role(const FmhaParams& params, PairShar
     }
 #pragma unroll 1
     while (outputs.next(params)) {
-        mma.output_step(outputs.first());
+        mma.output_step(outputs.first(), outputs.last());
         more = more && scores.next(params);
         if (more) {
             mma.score_step(scores.first(), scores.last());

@@ -13,9 +13,11 @@ namespace fmha {
 // Both CTAs of a pair have all barriers at the same place. The first CTA's, the leader's, say what its MMA waits for.
 template <class Traits>
 struct PairShared : SharedMap<Traits> {
-    __device__ uint32_t query_empty() const { return this->barrier(Traits::kQueryEmpty); }
+    __device__ uint32_t query_full(int part) const { return this->barrier(Traits::kQueryFull + part); }
+    __device__ uint32_t query_empty(int part) const { return this->barrier(Traits::kQueryEmpty + part); }
     __device__ uint32_t probability() const { return this->base + Traits::kSmemProbability; }
     __device__ uint32_t probability_full() const { return this->barrier(Traits::kProbabilityFull); }
+    __device__ uint32_t first_output_full() const { return this->barrier(Traits::kFirstOutputFull); }
 };
 
 // The leader's barrier that lies where `barrier` does.
@@ -24,8 +26,10 @@ __device__ __forceinline__ uint32_t of_leader(uint32_t barrier) { return ptx::ma
 // One arrival a barrier, but where every softmax warp of both CTAs arrives.
 template <class Traits>
 __device__ __forceinline__ void init_barriers(PairShared<Traits> shared) {
-    ptx::mbarrier_init(shared.query_full(), 1);
-    ptx::mbarrier_init(shared.query_empty(), 1);
+    for (int part = 0; part < Traits::kParts; ++part) {
+        ptx::mbarrier_init(shared.query_full(part), 1);
+        ptx::mbarrier_init(shared.query_empty(part), 1);
+    }
     for (int i = 0; i < Traits::kSlots; ++i) {
         ptx::mbarrier_init(shared.kv_full(i), 1);
         ptx::mbarrier_init(shared.kv_empty(i), 1);
@@ -35,6 +39,7 @@ __device__ __forceinline__ void init_barriers(PairShared<Traits> shared) {
     }
     ptx::mbarrier_init(shared.probability_full(), Traits::kCtas * Traits::kSoftmaxThreads / 32);
     ptx::mbarrier_init(shared.output_full(), 1);
+    ptx::mbarrier_init(shared.first_output_full(), 1);
     ptx::fence_mbarrier_init();
     ptx::fence_proxy_async();
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "common/ptx/cluster.cuh"
+#include "common/ptx/grid.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/warp.cuh"
@@ -70,15 +71,31 @@ __device__ __forceinline__ void pair_softmax_step(const FmhaParams& params, cons
     state.sum += added.x + added.y;
 }
 
+// Until O of the row tile that ends with tile of keys `number` - 1 is there from `column` on: the first accumulator
+// before the last. `with_keys` row tiles have come before.
+template <class Traits>
+__device__ __forceinline__ void wait_for_output(PairShared<Traits> shared, int column, int number, int with_keys) {
+    if (Traits::kOutputs > 1 && column == 0) {
+        ptx::mbarrier_wait(shared.first_output_full(), with_keys & 1);
+    } else if (column == (Traits::kOutputs - 1) * Traits::kPartColumns) {
+        ptx::mbarrier_wait(shared.output_full(), (number - 1) & 1);
+    } else {
+        return;
+    }
+    ptx::tcgen05_fence_after_thread_sync();
+}
+
 template <class Traits>
 __device__ __forceinline__ void pair_softmax_role(const FmhaParams& params, PairShared<Traits> shared, uint32_t tmem,
                                                   int rank, RowTiles<Traits> row_tiles) {
     const uint32_t probability_full = of_leader(shared.probability_full());
     Work work;
     int number = 0;     // tiles of keys before this row tile
+    int with_keys = 0;  // row tiles before this one that have any
     int exchanges = 0;  // whose buffers alternate
 #pragma unroll 1
     while (row_tiles.next(params, work)) {
+        ptx::wait_for_primary();  // from the second row tile on it has returned before
         work = of_cta<Traits>(work, rank);
         const SoftmaxThread<Traits> thread(params, work, tmem);
         RowState state;
@@ -89,10 +106,10 @@ __device__ __forceinline__ void pair_softmax_role(const FmhaParams& params, Pair
         number += work.tiles;
         if (work.tiles > 0) {
             state.sum = exchange<Traits>(shared, exchanges++ & 1, state.sum, [](float a, float b) { return a + b; });
-            ptx::mbarrier_wait(shared.output_full(), (number - 1) & 1);
-            ptx::tcgen05_fence_after_thread_sync();
         }
-        store_row<Traits>(params, work, thread, state);
+        store_row<Traits>(params, work, thread, state,
+                          [&](int column) { wait_for_output<Traits>(shared, column, number, with_keys); });
+        with_keys += work.tiles > 0;
     }
 }
 

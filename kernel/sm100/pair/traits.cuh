@@ -40,6 +40,7 @@ struct PairTraits : Operands {
 
     // O is one accumulator, or two where N would exceed the 256 of one instruction.
     static constexpr int kOutputN = 256;
+    static constexpr int kOutputs = kHeadDim / kOutputN;
     static constexpr int kPartColumns = kOutputN / kThreadsPerRow;
 
     // ---- Parts, a slot of the ring each: of K, of the CTA's keys 128 columns of head_dim; of V, of one half of the
@@ -65,6 +66,7 @@ struct PairTraits : Operands {
 
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
+    static constexpr int kQueryPartBytes = kQueryBytes / kParts;  // the columns of a part of K
     static constexpr int kProbabilityBytes = kRows * kKeys * kElementBytes;
     static constexpr int kExchangeBytes = fmha_sm100_exchange_bytes(kRows, kPInShared);
 
@@ -76,13 +78,14 @@ struct PairTraits : Operands {
 
     // ---- mbarriers, 8 bytes each; an array is consecutive barriers. ----
     static constexpr int kQueryFull = 0;
-    static constexpr int kQueryEmpty = kQueryFull + 1;
-    static constexpr int kKvFull = kQueryEmpty + 1;
+    static constexpr int kQueryEmpty = kQueryFull + kParts;
+    static constexpr int kKvFull = kQueryEmpty + kParts;
     static constexpr int kKvEmpty = kKvFull + kSlots;
     static constexpr int kScoreFull = kKvEmpty + kSlots;
     static constexpr int kProbabilityFull = kScoreFull + kBuffers;
     static constexpr int kOutputFull = kProbabilityFull + 1;
-    static constexpr int kBarriers = kOutputFull + 1;
+    static constexpr int kFirstOutputFull = kOutputFull + 1;
+    static constexpr int kBarriers = kFirstOutputFull + 1;
 
     using Control = ControlWords<kSmemBarriers, kBarriers, kFmhaSm100PairControlBytes, kShape.shared_bytes>;
     static constexpr int kSmemTmemAddress = Control::kTmemAddress;
