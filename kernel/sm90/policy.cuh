@@ -28,7 +28,7 @@ struct Policy {
     bool begins_ahead;  // with the next row tile before this one is stored
     bool asks_early;    // for the row tile behind a short one
     // Tails of V have a warp that clears them, so that the producer loads what is next meanwhile: with packed sequences
-    // most row tiles have one.
+    // and with balanced splits most row tiles have one.
     bool tail_warp;
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products, and in long loops,
     // where row groups without them come to do the same at the same time.
@@ -50,7 +50,7 @@ constexpr Policy policy_of(int32_t head_dim) {
             .balances = by_length && kFmhaSm90Balances,
             .begins_ahead = walks && head_dim <= 128,
             .asks_early = by_length && kPaged,
-            .tail_warp = walks && kPaged,
+            .tail_warp = walks && (kPaged || by_length),
             .turns = walks && (head_dim <= 128 || FMHA_ROWS == 128) && launch.row_groups > 1};
 }
 

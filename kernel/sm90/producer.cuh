@@ -61,7 +61,8 @@ struct Producer {
         return true;
     }
 
-    // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
+    // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it. The copy
+    // completes on a barrier of its own, one a unit: a CTA meets at most one such tile for each of its row tiles.
     __device__ bool has_tail(const Tile& tile, bool value) const {
         return !tile.sparse() && tile.begin + T::kKeys > place.length && (kPaged || place.length < params.s_k) &&
                (value || (params.flags & kFmhaSharedKv));
@@ -76,6 +77,7 @@ struct Producer {
         if (T::kPolicy.tail_warp && tail) {
             tell_tail(place.length - load.tile.begin);
         }
+        Cursor<T> cleared = cursor;
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
@@ -89,12 +91,18 @@ struct Producer {
                     load_unit(value ? params.v : params.k, shared.slot(cursor.slot), barrier, unit, load.tile.begin,
                               place.plane);
                 }
-                if (!T::kPolicy.tail_warp && tail) {
-                    clear_tail(load.tile, unit);
-                }
             }
             __syncwarp();
             cursor.advance();
+        }
+        // Once all units are on their way: each would wait for memory anew.
+        if (!T::kPolicy.tail_warp && tail) {
+#pragma unroll 1
+            for (int unit = first; unit < end; ++unit) {
+                ptx::mbarrier_wait(shared.tail(unit), tails / kTailStep % 2);
+                clear_rows(shared, cleared.slot, place.length - load.tile.begin);
+                cleared.advance();
+            }
         }
         tails += tail ? kTailStep : 0;
     }
@@ -160,14 +168,6 @@ private:
             const int column = (unit * T::kBoxes + position) * 64;
             load_box(params, map, destination + position * T::kBoxBytes, barrier, column, key, plane);
         }
-    }
-
-    // The copy completes on a barrier of its own, one a unit: a CTA meets at most one such tile for each of its row
-    // tiles.
-    __device__ void clear_tail(const Tile& tile, int unit) {
-        __syncwarp();
-        ptx::mbarrier_wait(shared.tail(unit), tails / kTailStep % 2);
-        clear_rows(shared, cursor.slot, place.length - tile.begin);
     }
 
     // Row by row, each 128 bytes of it a copy of its own: Hopper has no gather. The swizzle follows the address in

@@ -2,6 +2,7 @@
 
     python -m fmha.harness.bench.runs.swept RECORD --seed 4801 --count 120
     python -m fmha.harness.bench.runs.swept RECORD --seed 4802 --count 80 --peers fa3,sdpa
+    python -m fmha.harness.bench.runs.swept RECORD --seed 4814 --count 80 --queries 16 256
 
 Needs a Hopper GPU and torch. `python -m tools.refit RECORD` fits the constants of fmha.harness.kernel_side.cost to such
 records, and tells how far what is cheapest by them is from what was fastest.
@@ -47,6 +48,7 @@ SETS_BYTES: Final = 400 << 20
 MOST_SETS: Final = 12
 MOST_ERROR: Final = 8e-3  # relative, of bf16 outputs
 MOST_KEYS_BYTES: Final = 1 << 30  # of K and V of a shape
+MOST_FLOP: Final = 1e11  # of its products, where entries have so many queries as are asked for
 ROUNDS: Final = 5
 MOST_TURNS: Final = 4  # of CTAs on the GPU
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -101,8 +103,9 @@ class DecodeShape:
         return 4 * self.head_dim * self.kv_heads * (sum(self.lengths) or self.batch * self.s_k)
 
 
-def drawn(seed: int, count: int) -> Iterator[DecodeShape]:
-    """Sizes are log-uniform; a query with up to seven further ones, as speculation adds them, is one in five."""
+def drawn(seed: int, count: int, queries: Sequence[int] = ()) -> Iterator[DecodeShape]:
+    """Sizes are log-uniform; a query with up to seven further ones, as speculation adds them, is one in five. With
+    `queries` an entry has from the first to the second of them: a tree of drafts, or the end of a prompt."""
     generator = random.Random(seed)
 
     def between(least: int, most: int) -> int:
@@ -113,11 +116,14 @@ def drawn(seed: int, count: int) -> Iterator[DecodeShape]:
         head_dim = HEAD_DIMS[made % len(HEAD_DIMS)]
         heads, kv_heads = generator.choice(HEADS)
         batch, s_k = between(1, 160), between(200, 80000)
-        t = generator.choice((1, 1, 1, 1, between(2, 8)))
+        t = between(*queries) if queries else generator.choice((1, 1, 1, 1, between(2, 8)))
+        s_k = max(s_k, t)
         kind = generator.choice(LENGTHS)
         if batch == 1:
             kind = "same"
         if 4 * head_dim * kv_heads * batch * s_k > MOST_KEYS_BYTES:
+            continue
+        if queries and 4.0 * head_dim * heads * batch * t * s_k > MOST_FLOP:
             continue
         lengths = _lengths(kind, batch, s_k, t, generator)
         yield DecodeShape(head_dim, batch, heads, kv_heads, t, max(lengths, default=s_k), kind, lengths)
@@ -327,6 +333,7 @@ def main() -> None:
     parser.add_argument("--grouped", action="store_true", help="over several K/V heads alone")
     parser.add_argument("--one-head", action="store_true", help="over one K/V head alone")
     parser.add_argument("--ragged", action="store_true", help="of lengths that differ alone, over several K/V heads")
+    parser.add_argument("--queries", type=int, nargs=2, default=(), metavar=("LEAST", "MOST"), help="of an entry")
     parser.add_argument("--peers", default="", help="of fa3 and sdpa, with commas between")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further shape is begun after so many")
     options = parser.parse_args()
@@ -334,7 +341,7 @@ def main() -> None:
     of = {int(head_dim) for head_dim in options.head_dims.split(",") if head_dim} or set(HEAD_DIMS)
     shapes = [
         shape
-        for shape in drawn(options.seed, options.count)
+        for shape in drawn(options.seed, options.count, options.queries)
         if shape.head_dim in of
         and not (options.ragged and not shape.lengths)
         and not ((options.ragged or options.grouped) and shape.kv_heads == 1)
