@@ -59,6 +59,7 @@ def _run(
     named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, order: str, json: bool
 ) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
+    from fmha.harness.see.call_time import seconds_of
     from fmha.harness.see.subject import place_of
     from fmha.harness.see.timelines import drawn
 
@@ -81,8 +82,9 @@ def _run(
         print(line, file=sys.stderr)
     if svg is not None:
         write_file(svg, drawn(f"{chosen.name}, {entries[place]}, modelled on {gpu.upper()}, cycles", timeline))
-    whole = time.seconds() * 1e6
-    took = [made.seconds * 1e6 for made in time.launches()]
+    launches = time.launches()
+    whole = seconds_of(time.architecture, launches) * 1e6
+    took = [made.seconds * 1e6 for made in launches]
     busy = sorted(timeline.busy.items(), key=lambda item: -item[1])
     shares = timeline.shares(timeline.critical_path())
     free = sorted(modelled.what_if(time).items(), key=lambda item: item[1])

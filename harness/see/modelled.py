@@ -18,7 +18,7 @@ from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side.launch import Call
-from fmha.harness.see.call_time import CallTime, Order, model, of_timings
+from fmha.harness.see.call_time import CallTime, Order, model, of_timings, seconds_of
 from fmha.harness.see.choice import chosen, why_not
 from fmha.harness.see.sass import find_nvdisasm
 from fmha.harness.see.subject import place_of
@@ -172,7 +172,7 @@ def row_of_launches(name: str, time: CallTime, free: bool = False) -> ModelledRo
     return ModelledRow(
         name,
         None,
-        time.seconds() * 1e6,
+        seconds_of(gpu, launches) * 1e6,
         longest.bound,
         time.bytes / gpu.times["hbm_bytes"].value / clock,
         products,
@@ -182,14 +182,13 @@ def row_of_launches(name: str, time: CallTime, free: bool = False) -> ModelledRo
         None,
         None,
         tuple((entry, m.seconds * 1e6) for (entry, _), m in zip(time.timings, launches, strict=True)),
-        _gains(time) if free else None,
+        _gains(time, seconds_of(gpu, launches) * 1e6) if free else None,
         gpu.name,
     )
 
 
-def _gains(time: CallTime) -> dict[str, float]:
-    """The largest first."""
-    whole = time.seconds() * 1e6
+def _gains(time: CallTime, whole: float) -> dict[str, float]:
+    """Of a call of so many microseconds, the largest first."""
     gains = {what: 1 - micros / whole for what, micros in what_if(time).items()}
     return dict(sorted(gains.items(), key=lambda item: -item[1]))
 

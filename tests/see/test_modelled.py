@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch import Timing
 from fmha.emulator.timing.shape import ClustersOfGrid, first_ctas, sampled_by
 from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
@@ -44,6 +45,15 @@ def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
     assert row.product_floor_us == pytest.approx(flop / 8192 / 148 / 1845)
     assert row.modelled_us > row.floor_us > 0
     assert row.error == pytest.approx(row.modelled_us / 10 - 1)
+
+
+def test_a_row_asks_the_model_of_each_launch_once(time, monkeypatch) -> None:
+    *_, timed = time
+    asked, modelled_once = [], Timing.modelled
+    monkeypatch.setattr(Timing, "modelled", lambda self, times=None: asked.append(self) or modelled_once(self, times))
+    row = modelled.row_of_launches("a call", timed)
+    assert len(asked) == len(timed.timings) == 2
+    assert row.modelled_us == timed.seconds() * 1e6
 
 
 def test_a_row_is_modelled_with_the_splits_that_were_measured() -> None:
