@@ -101,7 +101,7 @@ report: install
 
 .PHONY: bench
 bench: install
-	@$(PY) -m fmha.emulator.bench $(ARGS)
+	@$(PY) -m fmha.emulator.machine_speed $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
 # The library of mistakes, docs/reference/mutants.md. A mutant that dies costs some three seconds of a core, one that lives minutes.

@@ -25,11 +25,11 @@ from fmha.emulator.device import (  # noqa: E402
 )
 from fmha.emulator.explore import Exploration, Explored, explore  # noqa: E402
 from fmha.emulator.fatbin import FatbinError  # noqa: E402
+from fmha.emulator.launch_report import Finding, Place, Report, Waiver  # noqa: E402
 from fmha.emulator.ptx import PtxError  # noqa: E402
-from fmha.emulator.report import Finding, Place, Report, Waiver  # noqa: E402
 from fmha.emulator.tensormap import encode_im2col, encode_tiled  # noqa: E402
 from fmha.emulator.tensormap_rules import TensorMapError  # noqa: E402
-from fmha.emulator.textures import Image, ImageError, Sampler  # noqa: E402
+from fmha.emulator.texture_objects import Image, ImageError, Sampler  # noqa: E402
 
 __all__ = [
     "CORE_LEVEL",

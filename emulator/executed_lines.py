@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.ptx.model import Location
+from fmha.emulator.ptx.parsed_module import Location
 
 
 @dataclass(frozen=True, slots=True)

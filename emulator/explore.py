@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fmha.emulator.device import Schedule
-from fmha.emulator.report import Finding, Report
+from fmha.emulator.launch_report import Finding, Report
 
 # Sets up a Device of this schedule and seed, launches, and returns the report.
 LaunchFn: TypeAlias = Callable[[Schedule, int], Report]

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from fmha.emulator import _core
 from fmha.emulator.decode import Decoded, launchable
+from fmha.emulator.launch_report import Finding, Waiver, findings_of
 from fmha.emulator.ptx import Function, Module, PtxError
-from fmha.emulator.report import Finding, Waiver, findings_of
 
 Printed = tuple[tuple[bool, bytes], ...]
 # What cudaDeviceGetAttribute tells a kernel, by cudaDeviceAttr: what an H200 and a B200 have in common.

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fmha.emulator import _core
-from fmha.emulator.coverage import chain_of
+from fmha.emulator.executed_lines import chain_of
 from fmha.emulator.names import brief, in_text, with_variables
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 
 _MOST_TEXT = 160  # characters of an instruction
 _HEADERS = (

@@ -1,4 +1,4 @@
-"""How fast the machine executes: `python -m fmha.emulator.bench`.
+"""How fast the machine executes: `python -m fmha.emulator.machine_speed`.
 
 Eight warps run loops of one kind of instruction each; the figure is nanoseconds a warp instruction, in processor time,
 the best of some launches, with the conflict checks on and off. Tensor-core instructions are counted one by one. At the
@@ -223,7 +223,7 @@ def _print_threads(repeat: int) -> None:
 
 def main() -> int:
     """Prints rates of every class of instructions, and of several threads."""
-    parser = argparse.ArgumentParser(prog="python -m fmha.emulator.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.emulator.machine_speed", description=__doc__)
     parser.add_argument("--repeat", type=int, default=10, help="launches, of which the best counts")
     options = parser.parse_args()
     print(describe_host())

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from fmha.emulator.device import Device
-from fmha.emulator.report import Finding, Report
+from fmha.emulator.launch_report import Finding, Report
 
 DEPTHS = (1, 2, 3, 4)  # taken in turns: most bugs need few steps in order
 

@@ -16,7 +16,7 @@ from fmha.harness.contract.device import SINGLE, Dim3
 from fmha.harness.judge.case import Case
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.worker.subjects.kernel import Argument, Build, Kernel, Launch
-from fmha.harness.worker.subjects.modules import module_of
+from fmha.harness.worker.subjects.repository_modules import module_of
 
 MOST_SHARED: Final = 227 * 1024  # bytes that a CTA may have on an sm_90 or sm_100; what needs more does not fit
 # Triton's names of types: torch's names for them, and how a number of the type is passed.

@@ -19,7 +19,7 @@ from pathlib import Path
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.compilers import cache
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 
 CACHES = ("builds", "mutants")  # the build caches that the tests of a run share, below its folder
 MOST_BYTES = 512 << 20  # that a checkout keeps

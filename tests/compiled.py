@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.worker.compilers.inputs import listed
+from fmha.harness.worker.compilers.build_inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[1]

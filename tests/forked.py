@@ -30,10 +30,10 @@ from typing import IO, Any, NoReturn
 SECONDS = 600.0  # longer than any command takes; a test's own limit comes first
 # What commands load when they need it, and many tests' commands do.
 LATER = (
-    "fmha.harness.hosts.emulator",
-    "fmha.harness.see.subject",
+    "fmha.harness.hosts.emulator_host",
+    "fmha.harness.see.launch_subject",
     "fmha.harness.stages.archive",
-    "fmha.harness.worker.compilers.build",
+    "fmha.harness.worker.compilers.build_kernels",
     "numpy.random",
 )
 _MOST = 1 << 17  # bytes of a request, most of them environment

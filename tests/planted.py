@@ -58,28 +58,28 @@ COMPARISON = "harness/judge/comparison/comparison.py"
 PLANTED = (
     Planted(
         "a file that appears is not asked for",
-        f"{COMPILERS}/inputs.py",
+        f"{COMPILERS}/build_inputs.py",
         "hashes.names(os.path.join(base, folder)).isdisjoint(names) for folder, names",
         "True for folder, names",
         STALE,
     ),
     Planted(
         "what was read is not looked at again",
-        f"{COMPILERS}/inputs.py",
+        f"{COMPILERS}/build_inputs.py",
         "hashes.of(os.path.join(base, path)) == digest for path, digest",
         "True for path, digest",
         STALE,
     ),
     Planted(
         "an entry of any name is taken",
-        f"{COMPILERS}/build.py",
+        f"{COMPILERS}/build_kernels.py",
         "if entry.name == cache.name_of(variant.name, asked, key):",
         "if True:",
         STALE,
     ),
     Planted(
         "flags are not in the key",
-        f"{COMPILERS}/steps.py",
+        f"{COMPILERS}/build_steps.py",
         "task.toolchain.digest, task.flags_of(variant), deciding]",
         "task.toolchain.digest, deciding]",
         BUILD,

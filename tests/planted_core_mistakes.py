@@ -183,7 +183,7 @@ MISTAKES = (
     ),
     Mistake(
         "the second half of 64 rows is copied to the first one's lanes",
-        "ptx/tcgen05/copy.cpp",
+        "ptx/tcgen05/tensor_copy.cpp",
         "return r / 32 * 64 + r % 32;",
         "return r;",
         TENSOR,
@@ -211,7 +211,7 @@ MISTAKES = (
     ),
     Mistake(
         "tcgen05.shift moves the last row too",
-        "ptx/tcgen05/copy.cpp",
+        "ptx/tcgen05/tensor_copy.cpp",
         "for (u32 r = 0; r < 31; ++r)",
         "for (u32 r = 0; r < 32; ++r)",
         TENSOR,

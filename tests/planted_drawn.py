@@ -100,7 +100,11 @@ GROUPS = (
     Group(
         "modelled",
         ("harness/see/modelled.py", "harness/see/calibration.py", "harness/see/call_time.py", "emulator/timing/*.py"),
-        ("tests/emulator/test_timing.py", *_tests("see", "modelled calibration"), "tests/trends/test_modelled.py"),
+        (
+            "tests/emulator/test_timing.py",
+            *_tests("see", "modelled calibration"),
+            "tests/trends/test_modelled_times.py",
+        ),
     ),
     Group("mutants", ("tools/mutants/*.py",), _tests("tools", "mutants")),
     Group("programs", ("emulator/programs/*.py",), _tests("programs", "library cases builds again")),

@@ -277,7 +277,7 @@ GUARDS = (
     ),
     guard(
         "lines that go on are joined before a question is looked for",
-        "harness/worker/compilers/inputs.py",
+        "harness/worker/compilers/build_inputs.py",
         '[text, *(joined.sub("", text) for joined in _JOINED)]',
         "[text]",
         f"{STALE}a_question_is_understood_however_it_is_written",
@@ -291,7 +291,7 @@ GUARDS = (
     ),
     guard(
         "a source is no option",
-        "harness/worker/compilers/steps.py",
+        "harness/worker/compilers/build_steps.py",
         "        _refuse_other_than_a_file(variant.source)\n",
         "",
         f"{STALE}a_source_is_a_file_and_nothing_else",

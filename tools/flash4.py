@@ -20,7 +20,7 @@ import numpy as np
 
 from fmha import emulator
 from fmha.emulator import programs
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 from fmha.harness.see.lengths import numbers
 

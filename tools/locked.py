@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from fmha.harness.stages.locked import lock
+from fmha.harness.stages.lock_file import lock
 from scripts.requirements import requirements
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from fmha.harness.kernel_side.cost import B200, PREFILL, PREFILL_ROWS, PlaneSize
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.kernel_side.variants import VARIANTS, is_prefill
 from fmha.harness.see.call_time import model
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 
 GPU: Final = "b200"
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ from typing import Final
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.see.call_time import seconds_of
 from fmha.harness.see.lengths import numbers
 from fmha.harness.worker.compilers.nvcc import find_nvcc

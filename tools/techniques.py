@@ -103,7 +103,7 @@ def measured(pair: Pair) -> dict[str, Any]:
     from fmha.harness.attention.entry import listed
     from fmha.harness.attention.plans import AttentionPlan
     from fmha.harness.bench.runs import swept
-    from fmha.harness.bench.timing.graphs import captured, in_turn
+    from fmha.harness.bench.timing.graph_replay import captured, in_turn
 
     item = parse_id(pair.name)
     keys = given(replace(item, head_dim=64)).inputs.kv_lens if item.kv_lens != "full" else None

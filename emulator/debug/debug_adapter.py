@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from fmha.emulator.coverage import chain_of
 from fmha.emulator.debug.session import Break, DebugSession, Go, Run, Stop, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import answer, barriers, pending, registers
+from fmha.emulator.executed_lines import chain_of
 
 CAPABILITIES: Final = {
     "supportsConfigurationDoneRequest": True,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fmha.emulator import _core
-from fmha.emulator.debug.barriers import warps_named
+from fmha.emulator.debug.barrier_phases import warps_named
 from fmha.emulator.debug.observe import BARRIERS, Log, Seen
 from fmha.emulator.device import Device, Module
 from fmha.emulator.names import with_variables

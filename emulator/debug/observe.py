@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import _core
-from fmha.emulator.coverage import chain_of, own_of
 from fmha.emulator.decode import Decoded
 from fmha.emulator.device import Device, Module
+from fmha.emulator.executed_lines import chain_of, own_of
 from fmha.emulator.ptx import Instruction
 
 # As core/python/python_observer.cpp numbers them.

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import _core
-from fmha.emulator.coverage import chain_of
 from fmha.emulator.debug.observe import (
     BARRIERS,
     BEFORE,
@@ -34,6 +33,7 @@ from fmha.emulator.debug.observe import (
     register_of,
 )
 from fmha.emulator.device import Device, Module
+from fmha.emulator.executed_lines import chain_of
 
 Run = Callable[[Callable[[Device, Module, str], AbstractContextManager[None]]], None]
 Go = Literal["continue", "step", "any", "async", "back", "reverse", "quit"]

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from fmha.emulator import _core
-from fmha.emulator.debug.barriers import warps_named
+from fmha.emulator.debug.barrier_phases import warps_named
 from fmha.emulator.debug.observe import words
 from fmha.emulator.debug.session import DebugSession, Go, Stop, WrongCommandError, number, parse_break
-from fmha.emulator.ptx.model import Address, Negated, PredicatePair, Register, Selected, TensorAddress, Vector
+from fmha.emulator.ptx.parsed_module import Address, Negated, PredicatePair, Register, Selected, TensorAddress, Vector
 
 HELP: Final = """\
 break WHERE [if %r == N]   at a PTX line, FILE:LINE, or `barrier 0xOFFSET`; delete removes all

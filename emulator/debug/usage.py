@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from fmha.emulator import _core
-from fmha.emulator.debug.barriers import warps_named
+from fmha.emulator.debug.barrier_phases import warps_named
 from fmha.emulator.debug.layouts import UsedMemory
 from fmha.emulator.debug.observe import (
     ACCESSES,

@@ -10,16 +10,16 @@ from fmha.emulator import _core
 from fmha.emulator._core import MODS
 from fmha.emulator.decode import barriers, policies, table, tcgen05, textures, warp, wgmma
 from fmha.emulator.decode.allocation import RegisterPlace, allocate, read_by
-from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from fmha.emulator.decode.control import clusters, control, device_runtime, recursion, stack, system_calls
-from fmha.emulator.decode.control.calls import inline_calls
+from fmha.emulator.decode.control.inlined_calls import inline_calls
 from fmha.emulator.decode.copies import bulk, cp_async
 from fmha.emulator.decode.memory import atomics, load_store, multimem, state_space
 from fmha.emulator.decode.memory.atomics import ATOM_CODES
-from fmha.emulator.decode.mma import matrix, matrix_move, wmma
+from fmha.emulator.decode.mma import matrix_move, mma_sync, wmma
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.scalar import arithmetic, conversion, floating, integers, video
+from fmha.emulator.decode.shared_arrays import mark_arrays
 from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
 from fmha.emulator.ptx.uncollected import uncollected
@@ -42,7 +42,7 @@ FAMILIES = (
     bulk,
     cp_async,
     clusters,
-    matrix,
+    mma_sync,
     matrix_move,
     multimem,
     policies,

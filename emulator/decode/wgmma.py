@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import Builder
-from fmha.emulator.decode.mma.matrix import FP8, constant, selector, take_types, type_bits, vector
+from fmha.emulator.decode.mma.mma_sync import FP8, constant, selector, take_types, type_bits, vector
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import Immediate, Negated, Operand, Vector
 

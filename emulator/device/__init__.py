@@ -1,11 +1,11 @@
 """The emulator's public face: load PTX, fill device memory, launch, read back, get a report."""
 
 from fmha.emulator.device.checks import MAX_SHARED_BYTES, SHARED_UNASKED
-from fmha.emulator.device.device import Around, Device, Launched
-from fmha.emulator.device.errors import LaunchError, UnmodelledError
-from fmha.emulator.device.memory import Buffer
+from fmha.emulator.device.device_memory import Buffer
+from fmha.emulator.device.emulated_device import Around, Device, Launched
+from fmha.emulator.device.illegal_launch import LaunchError, UnmodelledError
+from fmha.emulator.device.machine_settings import MAX_DEPTH, MMA_SUMS, PROFILES, SCHEDULES, MmaSums, Profile, Schedule
 from fmha.emulator.device.module import Dim3, Entry, Module, Param, load_ptx
-from fmha.emulator.device.settings import MAX_DEPTH, MMA_SUMS, PROFILES, SCHEDULES, MmaSums, Profile, Schedule
 
 __all__ = [
     "MAX_DEPTH",

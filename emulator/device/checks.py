@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fmha.emulator.decode import Decoded
-from fmha.emulator.device.errors import LaunchError, UnmodelledError
+from fmha.emulator.device.illegal_launch import LaunchError, UnmodelledError
 from fmha.emulator.device.module import Dim3, Entry, Module
 
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB

@@ -12,7 +12,7 @@ from fmha.emulator import _core
 from fmha.emulator.decode import MULTIMEM
 from fmha.emulator.device.module import Module
 from fmha.emulator.device.variables import place_variables
-from fmha.emulator.textures import Image, Sampler, packed
+from fmha.emulator.texture_objects import Image, Sampler, packed
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from fmha.emulator import _core
-from fmha.emulator.coverage import Coverage, coverage_of
 from fmha.emulator.decode import Decoded, device_steps
-from fmha.emulator.device.arguments import pack_args
 from fmha.emulator.device.checks import (
     MAX_SHARED_BYTES,
     SHARED_UNASKED,
@@ -21,16 +19,18 @@ from fmha.emulator.device.checks import (
     dim3,
     no_entry,
 )
-from fmha.emulator.device.errors import LaunchError, UnmodelledError
-from fmha.emulator.device.memory import Buffer, Memory
+from fmha.emulator.device.device_memory import Buffer, Memory
+from fmha.emulator.device.executed_marks import Watched
+from fmha.emulator.device.illegal_launch import LaunchError, UnmodelledError
+from fmha.emulator.device.machine_settings import PROFILES, MmaSums, Profile, Schedule, machine_of
 from fmha.emulator.device.module import Dim3, Module, entry_of
-from fmha.emulator.device.settings import PROFILES, MmaSums, Profile, Schedule, machine_of
+from fmha.emulator.device.parameter_bytes import pack_args
 from fmha.emulator.device.timed import TimedMachine
-from fmha.emulator.device.watched import Watched
+from fmha.emulator.executed_lines import Coverage, coverage_of
 from fmha.emulator.grids import Below, tell_kernels
+from fmha.emulator.launch_report import Finding, Report, Waiver, findings_of
 from fmha.emulator.names import brief, readable
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.report import Finding, Report, Waiver, findings_of
 
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.

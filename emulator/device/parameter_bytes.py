@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from fmha.emulator.device.errors import LaunchError
+from fmha.emulator.device.illegal_launch import LaunchError
 from fmha.emulator.device.module import Entry, Param
 
 

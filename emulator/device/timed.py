@@ -10,7 +10,7 @@ from fmha.emulator import _core
 from fmha.emulator.decode import Decoded
 from fmha.emulator.device.module import Dim3, Entry
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.emulator.timing.shape import (
     DRAWING,
     SAMPLES,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fmha.emulator import _core
 from fmha.emulator.decode import function_address
-from fmha.emulator.device.errors import LaunchError
+from fmha.emulator.device.illegal_launch import LaunchError
 from fmha.emulator.device.module import Module
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.ptx import PtxError, Variable

@@ -5,8 +5,8 @@ socket (`wire`), where a `machine.Machine` for each of its processes answers; `r
 its end. docs/use/programs.md is the guide.
 """
 
-from fmha.emulator.programs.gpus import GPUS
-from fmha.emulator.programs.machine import Keeping, Options, ProgramLaunch, Told
+from fmha.emulator.programs.gpu_models import GPUS
+from fmha.emulator.programs.program_device import Keeping, Options, ProgramLaunch, Told
 from fmha.emulator.programs.program_run import ProgramError, Ran, run_program
 
 __all__ = ["GPUS", "Keeping", "Options", "ProgramError", "ProgramLaunch", "Ran", "Told", "run_program"]

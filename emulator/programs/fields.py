@@ -9,7 +9,7 @@ from typing import Any
 
 from fmha.emulator.programs.wire import Fields
 from fmha.emulator.tensormap_rules import DTYPES, INTERLEAVES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
-from fmha.emulator.textures import ADDRESSING, TEXELS, Image, Sampler
+from fmha.emulator.texture_objects import ADDRESSING, TEXELS, Image, Sampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from fmha.emulator.decode import Decoded, uses_heap
 from fmha.emulator.device import SHARED_UNASKED, Around, Buffer, Device, Entry, LaunchError, Module, Profile, Schedule
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
+from fmha.emulator.launch_report import Finding, causes
 from fmha.emulator.names import brief
 from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
-from fmha.emulator.programs.gpus import GPUS, EmulatedGpu
+from fmha.emulator.programs.gpu_models import GPUS, EmulatedGpu
 from fmha.emulator.programs.images import units_for
 from fmha.emulator.programs.statuses import (
     CLUSTER_SIZE,
@@ -39,11 +40,10 @@ from fmha.emulator.programs.statuses import (
 )
 from fmha.emulator.programs.wire import Field, Fields
 from fmha.emulator.ptx import PtxError, link
-from fmha.emulator.report import Finding, causes
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
-from fmha.emulator.textures import FilterError, ImageError, ScaleError
-from fmha.emulator.timing.launch import Modelled
+from fmha.emulator.texture_objects import FilterError, ImageError, ScaleError
+from fmha.emulator.timing.launch_time import Modelled
 
 Answer = tuple[int, Sequence[Field]]
 Access = tuple[int, int, bool, str]  # address, size, whether it writes, the verb

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 import fmha.emulator
 from fmha.emulator.programs.images import RUNTIME, why_not
-from fmha.emulator.programs.machine import Machine, Options, Seen
+from fmha.emulator.programs.program_device import Machine, Options, Seen
 from fmha.emulator.programs.wire import serve
 
 LIBRARY: Final = "libfmha_cuda.so.13"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fmha.emulator.report import Report
+from fmha.emulator.launch_report import Report
 from fmha.emulator.rules import RULES
 
 # As cudaError_t and CUresult number them.

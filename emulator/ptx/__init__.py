@@ -1,8 +1,7 @@
 """PTX text -> `Module`: the grammar of the PTX ISA, symbols, and control flow. Knows no instruction's meaning."""
 
-from fmha.emulator.ptx.errors import PtxError
 from fmha.emulator.ptx.link import link
-from fmha.emulator.ptx.model import (
+from fmha.emulator.ptx.parsed_module import (
     Address,
     CallOperands,
     DirectiveArgument,
@@ -29,6 +28,7 @@ from fmha.emulator.ptx.model import (
     Vector,
 )
 from fmha.emulator.ptx.parser import parse
+from fmha.emulator.ptx.ptx_error import PtxError
 
 __all__ = [
     "Address",

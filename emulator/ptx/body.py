@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
-from fmha.emulator.ptx.debug import DebugInfo
 from fmha.emulator.ptx.declarations import (
     SPACES,
     TYPE_BITS,
@@ -15,7 +14,9 @@ from fmha.emulator.ptx.declarations import (
     parse_variables,
 )
 from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
-from fmha.emulator.ptx.model import (
+from fmha.emulator.ptx.line_info import DebugInfo
+from fmha.emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
+from fmha.emulator.ptx.parsed_module import (
     CallOperands,
     Guard,
     Instruction,
@@ -27,7 +28,6 @@ from fmha.emulator.ptx.model import (
     SymbolRef,
     Variable,
 )
-from fmha.emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
 from fmha.emulator.ptx.scope import FunctionNames, Scope
 
 _DEEPEST = 200  # nested blocks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fmha.emulator.ptx.model import Function, Instruction, LabelRef
+from fmha.emulator.ptx.parsed_module import Function, Instruction, LabelRef
 
 EXIT = -1
 _LEAVING = frozenset(("ret", "exit", "trap"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fmha.emulator.ptx.expressions import parse_constant, parse_integer
 from fmha.emulator.ptx.lexer import Tokens, is_identifier, unquote
-from fmha.emulator.ptx.model import Parameter, Relocation, Variable
+from fmha.emulator.ptx.parsed_module import Parameter, Relocation, Variable
 
 SPACES = frozenset((".shared", ".global", ".const", ".local", ".param"))
 _LARGEST_INITIALIZED = 1 << 26

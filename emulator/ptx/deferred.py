@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from fmha.emulator.ptx.model import Function
+from fmha.emulator.ptx.parsed_module import Function
 
 LARGE: Final = 256 << 10  # characters of a module from which on it is worth it
 _ENTRY: Final = re.compile(r"^[ \t]*(?:\.\w+[ \t]+)*\.entry\s+([\w$]+)", re.MULTILINE)

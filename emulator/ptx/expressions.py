@@ -7,7 +7,7 @@ import struct
 from functools import lru_cache
 
 from fmha.emulator.ptx.lexer import Tokens
-from fmha.emulator.ptx.model import Immediate
+from fmha.emulator.ptx.parsed_module import Immediate
 
 _INTEGER = re.compile(
     r"(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|(?P<oct>0[0-7]*)|(?P<dec>[1-9]\d*))U?\Z", re.ASCII

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from typing import NoReturn
 
-from fmha.emulator.ptx.errors import PtxError
+from fmha.emulator.ptx.ptx_error import PtxError
 
 # Possessive throughout, so that no input makes it backtrack. An instruction's dotted name is one token; a directive is
 # one token a component (".shared", ".b8"). No rule accepts the tokens of a stray character and of a comment or a string

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fmha.emulator.ptx.expressions import parse_integer
 from fmha.emulator.ptx.lexer import END, Tokens, unquote
-from fmha.emulator.ptx.model import Location
+from fmha.emulator.ptx.parsed_module import Location
 
 _DEEPEST = 64  # calls inlined into one another; beyond that the outermost are dropped
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fmha.emulator.ptx.errors import PtxError
-from fmha.emulator.ptx.model import Function, Module, Variable
+from fmha.emulator.ptx.parsed_module import Function, Module, Variable
 from fmha.emulator.ptx.parser import parse
+from fmha.emulator.ptx.ptx_error import PtxError
 
 
 def link(texts: Sequence[str]) -> Module:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fmha.emulator.ptx.expressions import parse_constant, parse_integer
 from fmha.emulator.ptx.lexer import Tokens, is_identifier
-from fmha.emulator.ptx.model import (
+from fmha.emulator.ptx.parsed_module import (
     Address,
     CallOperands,
     Immediate,

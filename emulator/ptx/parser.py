@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from fmha.emulator.ptx.body import Body, parse_pragma
-from fmha.emulator.ptx.debug import DebugInfo, skip_file, skip_section
 from fmha.emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_variables
 from fmha.emulator.ptx.deferred import LARGE, blanked, deferred, entry_bodies
 from fmha.emulator.ptx.expressions import parse_integer
 from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
-from fmha.emulator.ptx.model import DirectiveArgument, Function, Module, Parameter, Variable
+from fmha.emulator.ptx.line_info import DebugInfo, skip_file, skip_section
+from fmha.emulator.ptx.parsed_module import DirectiveArgument, Function, Module, Parameter, Variable
 from fmha.emulator.ptx.scope import FunctionNames
 from fmha.emulator.ptx.uncollected import uncollected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 
-from fmha.emulator.ptx.model import LabelRef, Register, Special, SymbolRef
+from fmha.emulator.ptx.parsed_module import LabelRef, Register, Special, SymbolRef
 
 _DIGITS = "0123456789"
 

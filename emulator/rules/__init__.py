@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmha.emulator.rules.barriers import BARRIERS
-from fmha.emulator.rules.clusters import CLUSTERS
-from fmha.emulator.rules.launch import LAUNCH
-from fmha.emulator.rules.matrix import MATRIX
-from fmha.emulator.rules.memory import MEMORY
+from fmha.emulator.rules.barrier_rules import BARRIERS
+from fmha.emulator.rules.cluster_rules import CLUSTERS
+from fmha.emulator.rules.launch_rules import LAUNCH
+from fmha.emulator.rules.matrix_rules import MATRIX
+from fmha.emulator.rules.memory_rules import MEMORY
 from fmha.emulator.rules.rule import Rule, Severity
-from fmha.emulator.rules.tensor import TENSOR
-from fmha.emulator.rules.warps import WARPS
+from fmha.emulator.rules.tensor_rules import TENSOR
+from fmha.emulator.rules.warp_rules import WARPS
 
 __all__ = ["GROUPS", "RULES", "Rule", "Severity"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.timing.launch import Replayed, Timing
+from fmha.emulator.timing.launch_time import Replayed, Timing
 
 RUNNING: Final = "running"
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fmha.harness.archive.folder import BASELINES, baseline_commits, prepare
 
 if TYPE_CHECKING:
-    from fmha.harness.archive.files import dumps, read, replace, schema, write
+    from fmha.harness.archive.find_run import Found, find
     from fmha.harness.archive.index import Index
     from fmha.harness.archive.measured import costs
     from fmha.harness.archive.record import RunRecord
-    from fmha.harness.archive.search import Found, find
+    from fmha.harness.archive.record_files import dumps, read, replace, schema, write
 
 __all__ = [
     "BASELINES",
@@ -33,8 +33,8 @@ __all__ = [
 
 _HOMES = {
     "measured": ("costs",),
-    "files": ("dumps", "read", "replace", "schema", "write"),
-    "search": ("Found", "find"),
+    "record_files": ("dumps", "read", "replace", "schema", "write"),
+    "find_run": ("Found", "find"),
     "index": ("Index",),
     "record": ("RunRecord",),
 }

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.archive import signature
-from fmha.harness.archive.files import read
 from fmha.harness.archive.folder import BASELINES
 from fmha.harness.archive.index import Index, RunRow
 from fmha.harness.archive.record import RunRecord
+from fmha.harness.archive.record_files import read
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 

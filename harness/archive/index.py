@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fmha.harness import account
-from fmha.harness.archive.files import read
 from fmha.harness.archive.record import ConfigurationRecord, RunRecord
+from fmha.harness.archive.record_files import read
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.metrics import METRICS
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from fmha.harness.archive.files import read, replace
 from fmha.harness.archive.index import Index, RunRow
+from fmha.harness.archive.record_files import read, replace
 from fmha.harness.errors import InfrastructureError
 
 

@@ -18,7 +18,7 @@ from fmha.harness.kernel_side.choice import ARCH, cheapest, division_of, few_que
 from fmha.harness.kernel_side.launch import Call, choose_splits
 from fmha.harness.kernel_side.price import MULTIPROCESSORS
 from fmha.harness.kernel_side.variants import VARIANTS, variant_for
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.devices import cuda
 
 BUILD_SECONDS = 600.0
@@ -82,7 +82,7 @@ def _head_dims(arch: str) -> tuple[int, ...]:
 def _multiprocessors(where: torch.device) -> int:
     if where.type == "cuda":
         return cuda.multiprocessors(where.index)
-    from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
+    from fmha.harness.worker.devices.emulator_device import EmulatorDevice  # not wanted where there is a GPU
 
     return EmulatorDevice.multiprocessors
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fmha.harness.attention import memory, sized, values
+from fmha.harness.attention import sized, values, workspace
 from fmha.harness.attention.arguments import CheckedArguments, check, misaligned, refuse_lost_gradient
 from fmha.harness.attention.decision import artifact, decide
 from fmha.harness.attention.entry import method_takes
@@ -124,7 +124,7 @@ class AttentionPlan:
         )
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._scratch_bytes = sum(sizes)
-        memory.refuse_too_much(call, self._scratch_bytes, self._where)
+        workspace.refuse_too_much(call, self._scratch_bytes, self._where)
         # What lies within the statistics and within the scratch memory, and where.
         self._within = {name: ("statistics", 4 * math.prod(rows) * place) for place, name in enumerate(stored)}
         self._within |= {name: ("scratch", sum(sizes[:place])) for place, name in enumerate(PARTIAL)}
@@ -186,8 +186,8 @@ class AttentionPlan:
         # As with the device before and the capture later, torch.cuda's own function costs many times this one.
         stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
         # Held until the launch is made: what takes its place comes later in the stream.
-        scratch = memory.scratch(stream, self._scratch_bytes, self._where, keeps) if self._scratch_bytes else None
-        drawn = memory.count(stream, self._where) if self._draws else 0
+        scratch = workspace.scratch(stream, self._scratch_bytes, self._where, keeps) if self._scratch_bytes else None
+        drawn = workspace.count(stream, self._where) if self._draws else 0
         stored = 0 if statistics is None else statistics.data_ptr()
         prepared(stream, addresses, o.data_ptr(), stored, 0 if scratch is None else scratch.data_ptr(), drawn)
 
@@ -203,7 +203,7 @@ class AttentionPlan:
             addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
 
             if self._draws:
-                addresses["drawn"] = memory.count(torch._C._cuda_getCurrentRawStream(self._where.index), self._where)
+                addresses["drawn"] = workspace.count(torch._C._cuda_getCurrentRawStream(self._where.index), self._where)
 
             def launch() -> None:
                 launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
@@ -229,7 +229,7 @@ class AttentionPlan:
         return out_tensors(out, self.call.normalise, self.statistics, self._where, self._outputs, self._taken)
 
     def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor | None) -> tuple[FindingRecord, ...]:
-        from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
+        from fmha.harness.worker.devices.emulator_device import EmulatorDevice  # not wanted where there is a GPU
 
         self._check_values(tensors)
         device = EmulatorDevice(seed=0, schedule="realistic")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from fmha.harness.attention import memory, values
+from fmha.harness.attention import values, workspace
 from fmha.harness.attention.given import OPTIONS, AttentionArguments, Options, Tensors
 from fmha.harness.attention.options import window_of
 from fmha.harness.attention.result import AttentionResult, out_tensors
@@ -166,8 +166,8 @@ class SizedPlan:
         where = self._known.where
         stream: int = torch._C._cuda_getCurrentRawStream(where.index)
         # Held until the launch is made: what takes its place comes later in the stream.
-        scratch = memory.scratch(stream, self._scratch_bytes, where, keeps) if self._scratch_bytes else None
-        drawn = memory.count(stream, where) if self._draws else 0
+        scratch = workspace.scratch(stream, self._scratch_bytes, where, keeps) if self._scratch_bytes else None
+        drawn = workspace.count(stream, where) if self._draws else 0
         stored = 0 if statistics is None else statistics.data_ptr()
         partial = 0 if scratch is None else scratch.data_ptr()
         answer = self._launches(stream, addresses, o.data_ptr(), stored, partial, drawn)

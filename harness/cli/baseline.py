@@ -15,7 +15,7 @@ import typer
 from fmha.harness import archive
 from fmha.harness.archive import BASELINES, RunRecord, signature
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json, Quiet, Results, Verbose, archive_folder
+from fmha.harness.cli.common_options import Json, Quiet, Results, Verbose, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError

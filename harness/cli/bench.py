@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.contract.device import DeviceError
 from fmha.harness.errors import ExitCode, InfrastructureError
@@ -84,13 +84,13 @@ def _run(output: Path, flex: bool, peers: list[str], json: bool) -> ExitCode:
         benchmark,
         beside,
     )
-    from fmha.harness.bench.shapes import build
+    from fmha.harness.bench.shapes import build_shapes
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
         if peers:
             beside.benchmark(peers, output)
         else:
-            build.build_candidates(Path(folder))
+            build_shapes.build_candidates(Path(folder))
             benchmark.benchmark(Path(folder), output, flex)
     if json:
         print_json("bench", 1, loads(output.read_text(encoding="utf-8")))

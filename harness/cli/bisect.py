@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json, Quiet, Suites, Verbose, suites
+from fmha.harness.cli.common_options import Json, Quiet, Suites, Verbose, suites
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import bisect as stage
 from fmha.harness.evidence.bisect import Bisection, Culprit
 from fmha.harness.judge.comparison.comparison import Kind
-from fmha.harness.stages.named import names
+from fmha.harness.stages.named_hosts import names
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
 from fmha.harness.stages.report import again as run_again

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.subject import Subject
+    from fmha.harness.see.launch_subject import Subject
 
 HELP = f"""What a kernel takes of a multiprocessor: shared and tensor memory by buffer, registers by role, occupancy.
 

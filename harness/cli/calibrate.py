@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.errors import ExitCode, InfrastructureError
 from fmha.harness.stages.preflight import project_of

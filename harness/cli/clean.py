@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode
 from fmha.harness.stages.administration import clean, clean_here
-from fmha.harness.stages.places import find_checkout
+from fmha.harness.stages.host_checkout import find_checkout
 
 HELP = """Remove what is too old or too much. Without a host: builds of this account on this machine, those first that
 were not used for longest. On a host elsewhere: finished runs with their worktrees first, then environments and build

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fmha.harness.archive.index import Index
-    from fmha.harness.config.model import Matrix
+    from fmha.harness.config.matrix_model import Matrix
 
 Complete = Callable[[str], list[str]]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Scheduled, Which, subject
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.subject import Subject
+    from fmha.harness.see.launch_subject import Subject
 
 HELP = f"""Say which lines of a kernel its launches have not executed: of its source, where it was compiled with
 -lineinfo, and of its PTX. `fmha run-matrix --coverage` says it of a whole suite.

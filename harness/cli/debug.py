@@ -19,8 +19,8 @@ from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from fmha.emulator.debug.adapter import Debuggee
-    from fmha.harness.see.subject import Subject
+    from fmha.emulator.debug.debug_adapter import Debuggee
+    from fmha.harness.see.launch_subject import Subject
 
 HELP = f"""Stop a launch on the emulator where it goes wrong, look at it, and go on or back.
 
@@ -80,7 +80,7 @@ def command(
 def _debug(named: Callable[[], AbstractContextManager[Subject]], script: Path | None, json: bool) -> ExitCode:
     from fmha.emulator.debug.session import DebugSession
     from fmha.emulator.debug.terminal import Terminal
-    from fmha.harness.scripted.streams import own_stdout
+    from fmha.harness.scripted.script_output import own_stdout
 
     said: list[dict[str, Any]] = [{"command": "", "lines": []}]
 
@@ -124,8 +124,8 @@ def _chosen(
 
 
 def _adapt() -> ExitCode:
-    from fmha.emulator.debug.adapter import Adapter
-    from fmha.harness.scripted.streams import own_stdout
+    from fmha.emulator.debug.debug_adapter import Adapter
+    from fmha.harness.scripted.script_output import own_stdout
 
     with own_stdout() as ours:
         Adapter(sys.stdin.buffer, cast(BinaryIO, ours.buffer), _opened).serve()
@@ -135,7 +135,7 @@ def _adapt() -> ExitCode:
 @contextmanager
 def _opened(given: dict[str, Any]) -> Iterator[Debuggee]:
     """What an editor's launch request names. Raises UserError."""
-    from fmha.emulator.debug.adapter import Debuggee
+    from fmha.emulator.debug.debug_adapter import Debuggee
 
     kernel, launch, schedule, run = (given.get(name) for name in ("kernel", "launch", "schedule", "run"))
     if not isinstance(kernel, str):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.dashes import Dashed
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Scheduled, Which, subject
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.harness.see.diagrams import Shown
-    from fmha.harness.see.subject import Subject
+    from fmha.harness.see.launch_subject import Subject
 
 HELP = f"""Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
 

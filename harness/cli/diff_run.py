@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from fmha.harness.cli import completion
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.naming import NAMES, Arch, Which
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fmha.harness import project
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, InfrastructureError, UserError
 

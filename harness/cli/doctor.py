@@ -14,13 +14,13 @@ import typer
 from rich.text import Text
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, FmhaError, UserError
 from fmha.harness.stages.administration import DoctorLine, examine, examine_here
-from fmha.harness.stages.places import RunPlace, find_checkout
+from fmha.harness.stages.host_checkout import RunPlace, find_checkout
 from fmha.harness.text import printable
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from fmha.harness.errors import ExitCode, UserError
 if TYPE_CHECKING:
     from fmha.emulator import Explored
     from fmha.emulator.programs import Keeping, ProgramLaunch, Ran
-    from fmha.emulator.timing.launch import Modelled
+    from fmha.emulator.timing.launch_time import Modelled
     from fmha.harness.emulate import Emulation, Entry, LaunchFile, OutputComparison
 
 _PYTHON = re.compile(r"python[\d.]*")
@@ -154,7 +154,7 @@ def _is_configuration(word: str, launch: str | None) -> bool:
 
 
 def _run_configuration(name: str, launch: str | None, schedule: str | None, as_json: bool) -> ExitCode:
-    from fmha.harness.see.emulated import emulated
+    from fmha.harness.see.emulate_configuration import emulated
     from fmha.harness.see.named import named
 
     ran = emulated(named((name,), launch, schedule=schedule))
@@ -220,8 +220,8 @@ def _keeping(timing: str | None) -> Keeping | None:
 def _run_script(words: Sequence[str], options: RunOptions, timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
+    from fmha.harness.scripted.script_output import aside
     from fmha.harness.scripted.script_run import run_script
-    from fmha.harness.scripted.streams import aside
 
     keeping, run_as, gpu = _keeping(timing), checked(*options.one), programs.GPUS.get(options.arch)
     if keeping is not None:

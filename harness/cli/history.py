@@ -16,7 +16,7 @@ import typer
 from fmha.harness.archive import Index
 from fmha.harness.archive.index import NumbersRow
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.common_options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.results import LENIENT
 from fmha.harness.cli.screen import Console

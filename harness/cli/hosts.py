@@ -12,16 +12,16 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.doctor import examined
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
-from fmha.harness.cli.text import columns, duration
-from fmha.harness.config import own
+from fmha.harness.cli.plain_text import columns, duration
+from fmha.harness.config import own_hosts
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.hosts.ssh import public_key
 from fmha.harness.stages import administration
 from fmha.harness.stages.administration import Reach, forced_command, reach
-from fmha.harness.stages.places import find_checkout
+from fmha.harness.stages.host_checkout import find_checkout
 from fmha.harness.stages.preflight import git_root
 
 HELP = """List the hosts of matrix.yaml, and your own, whether they answer, and who has their GPUs or waits for them.
@@ -163,7 +163,7 @@ def _clock(moment: float) -> str:
 
 def _add(name: str, alias: str, json: bool) -> ExitCode:
     git_root(Path.cwd())  # outside of a checkout there is nothing to try it with
-    path = own.add(name, alias)
+    path = own_hosts.add(name, alias)
     if not json:
         say(f"{path}: host {name}, alias {alias}")
     return examined(find_checkout(Path.cwd()).named(name), json)

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.extras import install
 from fmha.harness.stages import begin_kernel
 from fmha.harness.stages.init import ARCHS, EXAMPLES, EXTRAS, WORKFLOWS, InitChoice, initialise
-from fmha.harness.stages.installed import PAGE, place
+from fmha.harness.stages.install_source import PAGE, place
 from fmha.harness.stages.preflight import git_root
 
 HELP = """Write what a repository needs to have a kernel of its own judged: matrix.yaml, a CUDA kernel with its adapter

@@ -14,7 +14,7 @@ from fmha.harness import isolate
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages import apart
-from fmha.harness.stages.named import names
+from fmha.harness.stages.named_hosts import names
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import NO_COMMIT, commit_facts, git_root
 

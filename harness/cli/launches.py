@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Scheduled, Which, subject
-from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.cpp_names import readable
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
+    from fmha.harness.see.launch_subject import Subject
     from fmha.harness.see.launches import ListedLaunch
-    from fmha.harness.see.subject import Subject
 
 HELP = f"""List the launches of what is named: where its PTX lies, and each launch's number, entry, grid, block, shared
 memory and arguments. It is what every other command that looks on shows a part of.

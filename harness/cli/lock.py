@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.stages.locked import NAME, written
+from fmha.harness.stages.lock_file import NAME, written
 from fmha.harness.stages.preflight import git_root
 
 HELP = """Write fmha-lock.txt: each package that fmha requires in CI, at one version and with its digest.

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.extras import install

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.common_options import Json
 from fmha.harness.cli.output import print_json
-from fmha.harness.cli.text import columns, duration
+from fmha.harness.cli.plain_text import columns, duration
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.hosts.answers import ListedRun
+from fmha.harness.hosts.host_answers import ListedRun
 from fmha.harness.stages.administration import Listed, listing
-from fmha.harness.stages.places import find_checkout
+from fmha.harness.stages.host_checkout import find_checkout
 from fmha.harness.text import one_line
 
 HELP = """List the runs on the hosts elsewhere, newest first.

@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 
 from fmha.harness import archive
-from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.common_options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.report import against_baseline, page_of
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.trends import modelled
+from fmha.harness.trends import modelled_times
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
 from fmha.harness.trends.extract import Facts, facts
-from fmha.harness.trends.gpus import gpus
+from fmha.harness.trends.gpu_outliers import gpus
 from fmha.harness.trends.series import trends
 from fmha.harness.trends.site import Content, write
 
@@ -49,7 +49,7 @@ def command(
 def _run(folder: Path, results: Path | None, json: bool) -> ExitCode:
     source = archive_folder(results)
     runs, unreadable = facts(source)
-    times, wrong = modelled.kept(source)
+    times, wrong = modelled_times.kept(source)
     unreadable |= wrong
     for name, error in unreadable.items():
         print(f"fmha: {name}: {error}; skipped", file=sys.stderr)

@@ -14,8 +14,8 @@ import typer
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli import completion
+from fmha.harness.cli.common_options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
-from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console

@@ -13,13 +13,13 @@ import typer
 from fmha.harness import archive
 from fmha.harness.archive import Found, Index
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.common_options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.results import stem
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.asked import asked
-from fmha.harness.evidence.limits import limits_of
+from fmha.harness.evidence.run_limits import limits_of
 from fmha.harness.evidence.story import sentence, tell
 from fmha.harness.evidence.views import error_of
 from fmha.harness.judge.comparison.comparison import compare

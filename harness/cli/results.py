@@ -14,7 +14,7 @@ from fmha.harness import archive
 from fmha.harness.archive import Index, prune, signature
 from fmha.harness.archive.index import RUN_NAME, RunRow
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.common_options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError

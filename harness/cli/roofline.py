@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fmha.harness.cli.common_options import ORDER, Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.dashes import DASHES
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which
-from fmha.harness.cli.options import ORDER, Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.config import load
 from fmha.harness.cpp_names import short
@@ -122,7 +122,7 @@ def _run(
     rows = _rows(words, names, gpu, times, known, free)
     gpu = gpu or rows[0].gpu
     if kept:
-        from fmha.harness.trends import modelled as trends
+        from fmha.harness.trends import modelled_times as trends
 
         seconds = {row.name: float(f"{row.modelled_us * 1e-6:.5g}") for row in rows if not row.forced}
         axes = {row.name: dict(row.parameters) for row in rows if not row.forced}
@@ -195,7 +195,7 @@ def _clean_commit() -> str:
 
 def table(rows: list[ModelledRow]) -> list[str]:
     """A line a configuration."""
-    from fmha.harness.see.subject import MOST_TOLD
+    from fmha.harness.see.launch_subject import MOST_TOLD
 
     width = max(len("kernel"), *(len(row.name) for row in rows))
     lines = [f"{'kernel':{width}}  splits  modelled us  bound    memory us  product us  of floor  measured us  error"]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fmha.harness.cli import completion
+from fmha.harness.cli.common_options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.interrupts import attended
 from fmha.harness.cli.judge import AcceptJudge, Isolation, JudgeRef, judged
-from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.judge.identity import installed_sources
-from fmha.harness.stages.named import SEPARATOR, names
+from fmha.harness.stages.named_hosts import SEPARATOR, names
 from fmha.harness.stages.pipeline import Request, Show, execute, prepare
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _load_report() -> None:
     """What writes and shows a record, which takes a while to load."""
     import_module("fmha.harness.stages.report")
     import_module("fmha.harness.evidence.github")
-    import_module("fmha.harness.archive.files")
+    import_module("fmha.harness.archive.record_files")
     import_module("fmha.harness.stages.archive")
     installed_sources()  # which is known from here on
 

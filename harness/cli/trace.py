@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fmha.harness import account
+from fmha.harness.cli.common_options import ORDER, Json
 from fmha.harness.cli.naming import NAMES, Arch, Kernel, Which, subject
-from fmha.harness.cli.options import ORDER, Json
 from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.subject import Subject
+    from fmha.harness.see.launch_subject import Subject
 
 HELP = f"""Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev:
 warps by role, copies, products, waits with who is waited for, and the critical path. docs/understand/timing.md says how
@@ -60,7 +60,7 @@ def _run(
 ) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
     from fmha.harness.see.call_time import seconds_of
-    from fmha.harness.see.subject import place_of
+    from fmha.harness.see.launch_subject import place_of
     from fmha.harness.see.timelines import drawn
 
     if gpu is not None:
@@ -126,7 +126,7 @@ def home() -> Path:
 
 
 def _each(entries: list[str], took: list[float]) -> str:
-    from fmha.harness.see.subject import MOST_TOLD
+    from fmha.harness.see.launch_subject import MOST_TOLD
 
     told = [f"{n} {entry} {us:.1f} us" for n, (entry, us) in enumerate(zip(entries, took, strict=True), 1)]
     more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.cli.options import Filters, Verbose
+from fmha.harness.cli.common_options import Filters, Verbose
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.screen import Console

@@ -10,7 +10,7 @@ from fmha.harness.config.loader import MATRIX_FILE, interpret, load
 
 if TYPE_CHECKING:
     from fmha.harness.config.filters import Filter, parse_filter
-    from fmha.harness.config.model import ALL, Guard, Limits, Matrix
+    from fmha.harness.config.matrix_model import ALL, Guard, Limits, Matrix
     from fmha.harness.config.settings import SCHEDULES, HostSettings, RemoteSettings, SecretSource
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 
 _HOMES = {
     "filters": ("Filter", "parse_filter"),
-    "model": ("ALL", "Guard", "Limits", "Matrix"),
+    "matrix_model": ("ALL", "Guard", "Limits", "Matrix"),
     "settings": ("SCHEDULES", "HostSettings", "RemoteSettings", "SecretSource"),
 }
 

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from fmha.harness.config.document import MatrixFile
+from fmha.harness.config.matrix_document import MatrixFile
 
 _INTRODUCTION = """# Keys of matrix.yaml
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from fmha.harness.config.model import Guard
+    from fmha.harness.config.matrix_model import Guard
     from fmha.harness.contract.protocol import Cell
     from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
     from fmha.harness.worker.planner.sides import Declares

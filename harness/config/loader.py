@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fmha.harness.config import kept
+from fmha.harness.config import matrix_cache
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.own import VARIABLE, hosts_file
+from fmha.harness.own_settings import VARIABLE, hosts_file
 
 if TYPE_CHECKING:
-    from fmha.harness.config.model import Matrix
+    from fmha.harness.config.matrix_model import Matrix
 
 MATRIX_FILE = "matrix.yaml"
 MOST_BYTES = 1 << 20  # of the file: who reads it may have it from a stranger
@@ -35,14 +35,16 @@ def load(root: Path, *, own: bool = True) -> Matrix:
         ) from error
     if len(raw) > MOST_BYTES:
         raise ConfigError([f"{MATRIX_FILE}:1: has more than {MOST_BYTES} bytes"])
-    return _known(root, raw, own, kept.name_of(raw, _own_bytes() if own else None)) or _anew(root, raw, own)
+    return _known(root, raw, own, matrix_cache.name_of(raw, _own_bytes() if own else None)) or _anew(root, raw, own)
 
 
 def kept_hosts(root: Path) -> Mapping[str, Any] | None:
     """The settings of the hosts as plain data, if the file has been read before; nothing else is loaded for it."""
     with contextlib.suppress(OSError):
-        if (found := kept.plain(root, kept.name_of(_bytes(root / MATRIX_FILE), _own_bytes()))) is not None:
-            return kept.hosts_of(found)
+        if (
+            found := matrix_cache.plain(root, matrix_cache.name_of(_bytes(root / MATRIX_FILE), _own_bytes()))
+        ) is not None:
+            return matrix_cache.hosts_of(found)
     return None
 
 
@@ -54,13 +56,13 @@ def _bytes(path: Path) -> bytes:
 @functools.lru_cache(maxsize=4)  # a command asks for its matrix more than once
 def _known(root: Path, raw: bytes, own: bool, name: str) -> Matrix | None:
     """None for a file that names its kernels: what it means is not in its text alone."""
-    if (found := kept.take(root, name)) is not None:
+    if (found := matrix_cache.take(root, name)) is not None:
         return found
     from fmha.harness.config.reading import ours
 
     if ours(_text(raw), MATRIX_FILE, _digest(raw)) is None:
         return None
-    kept.keep(root, name, matrix := _anew(root, raw, own))
+    matrix_cache.keep(root, name, matrix := _anew(root, raw, own))
     return matrix
 
 

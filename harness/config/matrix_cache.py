@@ -20,12 +20,12 @@ from fmha.harness import account
 from fmha.harness.errors import FmhaError
 
 if TYPE_CHECKING:
-    from fmha.harness.config.model import Matrix
+    from fmha.harness.config.matrix_model import Matrix
 
 FOLDER = "matrices"
 MOST_KEPT = 32
 # What decides how a file is read, below harness/.
-_CODE = ("config/*.py", "contract/*.py", "judge/*.py", "worker/subjects/peers.py", "depth.py", "own.py")
+_CODE = ("config/*.py", "contract/*.py", "judge/*.py", "worker/subjects/peers.py", "depth.py", "own_settings.py")
 
 
 def name_of(raw: bytes, own: bytes | None) -> str:

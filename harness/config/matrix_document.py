@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
 
-from fmha.harness.config.hosts import HostSection
-from fmha.harness.config.model import ALL, Limits
+from fmha.harness.config.host_sections import HostSection
+from fmha.harness.config.matrix_model import ALL, Limits
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
 from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
-from fmha.harness.config.model import Guard
+from fmha.harness.config.matrix_model import Guard
 from fmha.harness.contract.protocol import Cell, Configuration
 from fmha.harness.judge.configuration import OURS, parse_id
 from fmha.harness.judge.limits import Thresholds
 from fmha.harness.judge.random_cases import smaller
 
 if TYPE_CHECKING:
-    from fmha.harness.config.document import GatesSection, GuardSection
+    from fmha.harness.config.matrix_document import GatesSection, GuardSection
 
 
 @dataclass(frozen=True, slots=True)

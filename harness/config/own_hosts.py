@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import Field
 
-from fmha.harness.config.hosts import HostSection
+from fmha.harness.config.host_sections import HostSection
 from fmha.harness.config.section import HostName, Section
 from fmha.harness.config.settings import HostSettings
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.own import VARIABLE, hosts_file
+from fmha.harness.own_settings import VARIABLE, hosts_file
 
 
 class OwnFile(Section):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from fmha.harness.config.document import (
+from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
+from fmha.harness.config.matrix_document import (
     FileSection,
     GatesSection,
     GuardSection,
@@ -23,11 +24,10 @@ from fmha.harness.config.document import (
     ThresholdsSection,
     thresholds_section,
 )
-from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
-from fmha.harness.config.model import Guard, Later, LaterGuard, Matrix, RandomSuite
+from fmha.harness.config.matrix_model import Guard, Later, LaterGuard, Matrix, RandomSuite
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own_random import DrawnValues, NothingLeftError, fault, smaller
-from fmha.harness.config.peers import peers_of
+from fmha.harness.config.peer_kernels import peers_of
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
 from fmha.harness.config.validation import conforming
@@ -44,7 +44,7 @@ from fmha.harness.worker.subjects.adapter_process import AdapterError
 if TYPE_CHECKING:
     from fmha.harness.contract.protocol import Cell, Variant
     from fmha.harness.worker.planner.sides import Declares
-    from fmha.harness.worker.subjects.answers import Description
+    from fmha.harness.worker.subjects.adapter_answers import Description
 
 T = TypeVar("T")
 MOST_NAME: Final = 100  # characters of a kernel's name: builds are files that are named by it, and by more

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
-from fmha.harness.config.model import Guard
+from fmha.harness.config.matrix_model import Guard
 from fmha.harness.config.ours import Ours
 from fmha.harness.contract.protocol import Cell, PeerCell
 from fmha.harness.judge.configuration import OURS, Configuration, parse_id

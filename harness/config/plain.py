@@ -1,4 +1,4 @@
-"""A matrix of the attention kernels alone as plain data, and back: what kept.py writes."""
+"""A matrix of the attention kernels alone as plain data, and back: what matrix_cache.py writes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from fmha.harness.config.kernels import Gates
-from fmha.harness.config.model import Guard, Later, Limits, Matrix, RandomSuite
+from fmha.harness.config.matrix_model import Guard, Later, Limits, Matrix, RandomSuite
 from fmha.harness.config.ours import Ours
-from fmha.harness.config.peers import peers_of
+from fmha.harness.config.peer_kernels import peers_of
 from fmha.harness.config.settings import HostSettings, RemoteSettings, SecretSource
 from fmha.harness.judge.configuration import OURS, Configuration, parse_id
 from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds

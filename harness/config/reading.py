@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fmha.harness.config.document import FileSection, MatrixFile
-from fmha.harness.config.model import Matrix
+from fmha.harness.config.matrix_document import FileSection, MatrixFile
+from fmha.harness.config.matrix_model import Matrix
 from fmha.harness.config.ours import guard_of, ours_of
-from fmha.harness.config.own import own_hosts
-from fmha.harness.config.peers import peers_of
+from fmha.harness.config.own_hosts import own_hosts
+from fmha.harness.config.peer_kernels import peers_of
 from fmha.harness.config.suites import refuse_too_many
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.judge.configuration import OURS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
-from fmha.harness.config.model import RandomSuite
+from fmha.harness.config.matrix_model import RandomSuite
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.yaml_lines import Document
 from fmha.harness.errors import ConfigError

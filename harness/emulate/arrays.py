@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.emulate.document import BufferSection
+from fmha.harness.emulate.launch_document import BufferSection
 from fmha.harness.errors import UserError
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 

@@ -18,11 +18,11 @@ from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
 from fmha.emulator.device import MMA_SUMS, Around, Schedule
 from fmha.emulator.search import SearchTrial, search
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.config.validation import validated
 from fmha.harness.cpp_names import UnknownNameError, readable, symbol_of
 from fmha.harness.emulate import arrays
-from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
+from fmha.harness.emulate.launch_document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
 from fmha.harness.errors import UserError
 
 Entry = emulator.Entry

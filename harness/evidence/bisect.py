@@ -33,7 +33,7 @@ from fmha.harness.judge.comparison.comparison import Comparison, Kind, Regressio
 from fmha.harness.judge.comparison.noise import scaled, values_of
 from fmha.harness.judge.status import Status
 from fmha.harness.stages import several
-from fmha.harness.stages.named import names
+from fmha.harness.stages.named_hosts import names
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import INTERRUPTED, Request, execute
 

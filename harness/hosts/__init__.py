@@ -43,7 +43,7 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
         from fmha.harness.judge.configuration import OURS
 
         return RemoteHost(settings, root, declared_by(matrix), own=OURS not in matrix.kernels)
-    from fmha.harness.hosts.emulator import EmulatorHost
+    from fmha.harness.hosts.emulator_host import EmulatorHost
 
     return EmulatorHost(settings, root, declared_by(matrix))
 

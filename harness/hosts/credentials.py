@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from fmha.harness.config import SecretSource
 from fmha.harness.errors import UserError
-from fmha.harness.own import hosts_file
+from fmha.harness.own_settings import hosts_file
 
 COMMAND_SECONDS = 120.0  # a password manager may ask its owner first
 LEAST_CHARACTERS = 8  # with fewer it could not be told from other text in a log

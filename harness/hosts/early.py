@@ -19,7 +19,7 @@ from fmha.harness.depth import too_deep
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts.shipment import preamble
 from fmha.harness.hosts.ssh import SshCarrier
-from fmha.harness.own import hosts_file
+from fmha.harness.own_settings import hosts_file
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 OWN = "own"  # of --judge: the checkout's

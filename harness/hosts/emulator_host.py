@@ -13,13 +13,13 @@ from fmha.harness import account, isolate
 from fmha.harness.config import HostSettings, Limits
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.hosts.base import HostFacts, Order
-from fmha.harness.hosts.machine import this_machine, versions
 from fmha.harness.hosts.side import side_variant
+from fmha.harness.hosts.this_machine import this_machine, versions
 from fmha.harness.judge.identity import installed_root
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
-from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import run_worker
+from fmha.harness.worker.pool.worker_shares import shares, spread
 
 KEPT_RUNS = 20
 

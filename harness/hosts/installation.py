@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmha.harness.git import git
-from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.hosts.this_machine import distribution_version
 from fmha.harness.judge.core_digest import of_installed
 from fmha.harness.judge.identity import installed_root
 

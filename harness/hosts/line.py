@@ -98,7 +98,7 @@ class Line:
         except ValueError as error:
             raise LineError(f"the agent wrote what is no message: {line[:_WORDS]!r}", where=self._where) from error
         if "error" in message:
-            from fmha.harness.hosts.answers import Refusal, checked
+            from fmha.harness.hosts.host_answers import Refusal, checked
 
             refusal = checked(Refusal, message, self._where)
             kind = UserError if refusal.usage else InfrastructureError

@@ -1,4 +1,4 @@
-"""Messages of an agent and events of a run, as JSON and no further: harness/hosts/answers.py says what may stand there.
+"""Messages of an agent and events of a run, as JSON only: harness/hosts/host_answers.py says what may stand there.
 
 It is apart since what checks them is loaded while the host is at work already.
 """

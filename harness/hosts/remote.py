@@ -24,7 +24,7 @@ from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import credentials, ledger, sync
+from fmha.harness.hosts import commit_transfer, credentials, ledger
 from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.carrier import BusyError, Carrier, LineError, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
@@ -35,7 +35,7 @@ from fmha.harness.judge.configuration import OURS, Configuration
 from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
 
 if TYPE_CHECKING:  # loaded once a host is at work
-    from fmha.harness.hosts import answers
+    from fmha.harness.hosts import host_answers
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried
@@ -94,10 +94,10 @@ class RemoteHost:
         self._stream: RunStream | None = None
         self._events: Generator[Mapping[str, Any], None, None] | None = None
         self._note: Callable[[str], None] = lambda text: None
-        self._facts: answers.FactsEvent | None = None
-        self._enclosed: answers.IsolationEvent | None = None  # by the supervisor, of the runner
-        self._gpu: answers.SaidGpu | None = None
-        self._gpus: list[answers.SaidGpu] = []  # all of them, where the run has several
+        self._facts: host_answers.FactsEvent | None = None
+        self._enclosed: host_answers.IsolationEvent | None = None  # by the supervisor, of the runner
+        self._gpu: host_answers.SaidGpu | None = None
+        self._gpus: list[host_answers.SaidGpu] = []  # all of them, where the run has several
         self._states: list[tuple[str, float]] = []
         self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0
@@ -128,12 +128,16 @@ class RemoteHost:
         """Sends what the host lacks of the commits, and starts the run there."""
         secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
         if self._own:
-            from fmha.harness.hosts import installed  # here: nothing else needs it, and `ps` is not to wait for it
+            from fmha.harness.hosts import (
+                installed_commit,  # here: nothing else needs it, and `ps` is not to wait for it
+            )
 
-            self._judge = installed.committed(self._root, self._settings.device)
+            self._judge = installed_commit.committed(self._root, self._settings.device)
         for sha in commits_of(order.sha, order.beside, self._judge):
-            sync.check(self._root, sha)
-        source = sync.publish(self._root, sync.JudgedCommit(order.sha, order.branch), self._settings, tell)
+            commit_transfer.check(self._root, sha)
+        source = commit_transfer.publish(
+            self._root, commit_transfer.JudgedCommit(order.sha, order.branch), self._settings, tell
+        )
         self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order, self._judge)
@@ -149,7 +153,7 @@ class RemoteHost:
         self._beside = beside
         self._follow(progress, None)
 
-    def cancel(self, who: str) -> answers.Cancelled:
+    def cancel(self, who: str) -> host_answers.Cancelled:
         """Ends the run over a connection of its own; the events then come to their end by themselves."""
         assert self._run is not None
         return cancel(self._host, self._run, who)
@@ -192,7 +196,7 @@ class RemoteHost:
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         """Builds as the host reports them. InfrastructureError for what no honest host says."""
-        from fmha.harness.hosts import answers
+        from fmha.harness.hosts import host_answers
 
         asked = {variant.name: variant for variant in variants}
         results: list[BuildResult] = []
@@ -200,7 +204,7 @@ class RemoteHost:
             if event["kind"] == "event":
                 raise self._void("a configuration ran before everything was built")
             if event["kind"] == "build":
-                result = answers.build_of(event.get("result"), asked, self._where())
+                result = host_answers.build_of(event.get("result"), asked, self._where())
                 del asked[result.variant.name]
                 results.append(result)
                 if not asked:
@@ -256,9 +260,9 @@ class RemoteHost:
             raise self._ended()
 
     def _event_of(self, said: Any) -> Event:
-        from fmha.harness.hosts import answers
+        from fmha.harness.hosts import host_answers
 
-        return answers.worker_event_of(said, self._beside, self._where(), self._bare, self._lacking)
+        return host_answers.worker_event_of(said, self._beside, self._where(), self._bare, self._lacking)
 
     def _follow(
         self,
@@ -274,35 +278,35 @@ class RemoteHost:
             self._settings.reconnect_seconds,
             progress,
             job,
-            sync.Pack(self._root, commits_of_job(job)) if job else None,
+            commit_transfer.Pack(self._root, commits_of_job(job)) if job else None,
             secrets_of_setup,
         )
         self._events = self._stream.events()
 
     def _next_events(self) -> Iterator[Mapping[str, Any]]:
         """What comes, but for what is about the run and not about its configurations: that is taken note of."""
-        from fmha.harness.hosts import answers
-        from fmha.harness.hosts.answers import checked
+        from fmha.harness.hosts import host_answers
+        from fmha.harness.hosts.host_answers import checked
 
         assert self._events is not None
         for event in self._events:
             where = self._where()
             match event["kind"]:
                 case "state":
-                    state = checked(answers.StateEvent, event, where)
+                    state = checked(host_answers.StateEvent, event, where)
                     self._states.append((state.state, state.at))
                     self._gpu = state.gpu or self._gpu
                     self._gpus = state.gpus or self._gpus
                     self._note(f"{self._host.name}: {state.state}")
                 case "waiting":
-                    waiting = checked(answers.WaitingEvent, event, where)
+                    waiting = checked(host_answers.WaitingEvent, event, where)
                     self._note(f"{self._host.name}: position {waiting.position} in the queue: {waiting.reason}")
                 case "note":
-                    self._note(checked(answers.NoteEvent, event, where).text)
+                    self._note(checked(host_answers.NoteEvent, event, where).text)
                 case "isolation":
-                    self._enclosed = checked(answers.IsolationEvent, event, where)
+                    self._enclosed = checked(host_answers.IsolationEvent, event, where)
                 case "facts":
-                    self._facts = checked(answers.FactsEvent, event, where)
+                    self._facts = checked(host_answers.FactsEvent, event, where)
                 case _:
                     yield event
         if self._states and self._states[-1][0] != "":
@@ -324,7 +328,7 @@ class RemoteHost:
         step = f"nothing of it counts; see fmha logs {self._run} --host {self._host.name}"
         return InfrastructureError(f"what the host says cannot be: {what}", where=self._where(), next_step=step)
 
-    def _status(self) -> answers.Status:
+    def _status(self) -> host_answers.Status:
         assert self._stream is not None
         assert self._stream.status is not None
         return self._stream.status
@@ -338,15 +342,15 @@ class RemoteHost:
         return InfrastructureError(self._reason(), where=f"run {self._run}", next_step=step)
 
 
-def cancel(host: HostSettings, run: str, who: str) -> answers.Cancelled:
+def cancel(host: HostSettings, run: str, who: str) -> host_answers.Cancelled:
     """Ends a run on the host and everything of it; returns once that is so."""
-    from fmha.harness.hosts import answers
+    from fmha.harness.hosts import host_answers
 
     answer = asked(lambda request: dial(host, request), {"op": "cancel", "run": run, "who": who}, CANCEL_SECONDS)
-    return answers.checked(answers.Cancelled, answer, host.name)
+    return host_answers.checked(host_answers.Cancelled, answer, host.name)
 
 
-def stored_job(host: HostSettings, run: str) -> answers.StoredJob:
+def stored_job(host: HostSettings, run: str) -> host_answers.StoredJob:
     """The job of a run, as it is kept on the host."""
     job = followed(lambda request: dial(host, request), run)
     if job.run != run or not job.sha.startswith(run.split("-")[1]):
@@ -389,7 +393,7 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
     }
 
 
-def _isolation_of(enclosed: answers.IsolationEvent | None, facts: answers.FactsEvent | None) -> str | None:
+def _isolation_of(enclosed: host_answers.IsolationEvent | None, facts: host_answers.FactsEvent | None) -> str | None:
     """What keeps the commit's code from the host: the supervisor's word where all is enclosed, or the run says none."""
     said = facts.isolation if facts else None
     if enclosed is not None and (enclosed.whole or said is None):
@@ -406,7 +410,7 @@ def _isolation(settings: RemoteSettings) -> str:
 def job_of(
     run: str,
     order: Order,
-    source: sync.CommitSource,
+    source: commit_transfer.CommitSource,
     settings: RemoteSettings,
     host: str,
     judge: str | None = None,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from fmha.harness.back_off import BackOff
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.hosts.carrier import LineError
+from fmha.harness.hosts.commit_transfer import Pack
 from fmha.harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
 from fmha.harness.hosts.messages import MOST_EVENT_BYTES, event_of
-from fmha.harness.hosts.sync import Pack
 
 if TYPE_CHECKING:  # loaded once a host is at work
-    from fmha.harness.hosts.answers import Status, StoredJob
+    from fmha.harness.hosts.host_answers import Status, StoredJob
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
@@ -60,7 +60,7 @@ class RunStream:
 
     def events(self) -> Generator[Mapping[str, Any], None, None]:
         """Events until the final status, which is then in `status`."""
-        from fmha.harness.hosts.answers import Events, Status, checked
+        from fmha.harness.hosts.host_answers import Events, Status, checked
 
         while self.status is None:
             message = self._retrying(self._next)
@@ -92,7 +92,7 @@ class RunStream:
         if job is not None:
             self._line = self._dial({"op": "start", "job": job, "follow": True})
             self._reached = True
-            from fmha.harness.hosts.answers import NoteEvent, Started, Wanted, checked  # while the host is at work
+            from fmha.harness.hosts.host_answers import NoteEvent, Started, Wanted, checked  # while the host is at work
 
             message = self._line.answer(SYNC_SECONDS)
             while "note" in message:
@@ -126,7 +126,7 @@ class RunStream:
 
     def _upload(self, line: Line, haves: list[str]) -> None:
         """The commits, from the first byte on that the host does not have."""
-        from fmha.harness.hosts.answers import Upload, checked
+        from fmha.harness.hosts.host_answers import Upload, checked
 
         pack = self._pack
         assert pack is not None
@@ -181,7 +181,7 @@ class RunStream:
 
 def followed(dial: Dial, run: str) -> StoredJob:
     """The job of a run that is on the host."""
-    from fmha.harness.hosts.answers import StoredJob, checked
+    from fmha.harness.hosts.host_answers import StoredJob, checked
 
     with dial({"op": "follow", "run": run, "offset": 0, "job": True}) as line:
         return checked(StoredJob, line.answer(ANSWER_SECONDS).get("job"), run)

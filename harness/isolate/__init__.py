@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.isolate import bubblewrap, landlock, places
+from fmha.harness.isolate import bubblewrap, landlock, system_paths
 
 VARIABLE: Final = "FMHA_ISOLATION"
 FOUND: Final = "FMHA_ISOLATION_FOUND"  # what the process that started this one has found out
@@ -149,16 +149,16 @@ def enclose(
     found = isolation(policy)
     if found.mechanism == "none":  # or what encloses this process has said where there is room
         return list(command), kept | {name: environment[name] for name in ("HOME", "TMPDIR") if name in environment}
-    read = places.folders(grant.read)
-    if holding := [path for path in (*map(str, grant.read), *read) if places.holds_the_home(Path(path))]:
+    read = system_paths.folders(grant.read)
+    if holding := [path for path in (*map(str, grant.read), *read) if system_paths.holds_the_home(Path(path))]:
         raise IsolationError(
             "the home would be granted whole, with its keys",
             where=holding[0],
             next_step="keep the repository, and the interpreter, in a folder of its own",
         )
-    hidden = places.gits(map(str, grant.read))
+    hidden = system_paths.gits(map(str, grant.read))
     write = [os.path.realpath(path) for path in grant.write]
-    home = write[0] if write else places.NOWHERE
+    home = write[0] if write else system_paths.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}
     if site.ENABLE_USER_SITE:  # packages of `pip install --user`, which Python looks for in the home
         kept.setdefault("PYTHONUSERBASE", site.getuserbase())
@@ -175,10 +175,10 @@ def enclose(
     if found.mechanism == "bubblewrap":
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd), hidden)
     else:
-        whole, in_part = places.without(read, hidden)
-        seen = [*places.system(grant.gpu), *(["/proc"] if grant.groups else []), *whole]
-        how |= {"read": seen, "write": write, "devices": places.devices(grant.gpu, grant.groups)}
-        how["list"] = [*places.listed(kept), *in_part]
+        whole, in_part = system_paths.without(read, hidden)
+        seen = [*system_paths.system(grant.gpu), *(["/proc"] if grant.groups else []), *whole]
+        how |= {"read": seen, "write": write, "devices": system_paths.devices(grant.gpu, grant.groups)}
+        how["list"] = [*system_paths.listed(kept), *in_part]
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 
 
@@ -204,7 +204,7 @@ def _found(policy: str) -> Isolation:
     if policy != "bubblewrap":
         lacking.append("this kernel has no Landlock")
         if landlock.version() > 0:
-            how = {"read": places.system(False), "list": [], "write": [], "devices": [], "limits": {}}
+            how = {"read": system_paths.system(False), "list": [], "write": [], "devices": [], "limits": {}}
             if not (why := _fails(how)):
                 return Isolation("landlock", advice=advice)
             lacking[-1] = f"Landlock does not work ({why})"
@@ -219,9 +219,9 @@ def _without_bubblewrap() -> tuple[str, str]:
     if not why:
         return "", ""
     if _OF_A_CONTAINER.search(why):
-        return "bubblewrap cannot mount /proc in this container", f"start it with {places.UNMASKED}"
+        return "bubblewrap cannot mount /proc in this container", f"start it with {system_paths.UNMASKED}"
     if _OF_NAMESPACES.search(why):
-        return "user namespaces are off", places.how_to_allow_namespaces()
+        return "user namespaces are off", system_paths.how_to_allow_namespaces()
     return f"bubblewrap does not work ({why})", f"{bubblewrap.program()} --ro-bind / / true, which says why"
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
-from fmha.harness.isolate import places
+from fmha.harness.isolate import system_paths
 
 TEMPORARY: Final = "/tmp"
 _ROOM: Final = str(4 << 30)  # of what is written in memory
@@ -22,7 +22,7 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str, hi
     """bwrap and its arguments, up to the command. Later ones lie over earlier ones: what is granted over /tmp and /run,
     nothing over the folders `hidden` in it, and what is written over what is read."""
     found = [program() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    for path in places.top():
+    for path in system_paths.top():
         if os.path.islink(path) and path.count("/") == 1:
             found += ["--symlink", os.readlink(path), path]
         else:
@@ -41,7 +41,7 @@ def arguments(read: Sequence[str], write: Sequence[str], gpu: bool, cwd: str, hi
         "--tmpfs",
         "/dev/shm",
     ]
-    for path in places.gpu_devices() if gpu else ():
+    for path in system_paths.gpu_devices() if gpu else ():
         found += ["--dev-bind", path, path]
     if gpu:
         found += ["--ro-bind", "/sys", "/sys"]

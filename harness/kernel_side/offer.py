@@ -1,6 +1,6 @@
 """What kernels a commit has and how they are launched, as JSON: `python -m fmha.harness.kernel_side.offer`.
 
-Another commit asks (harness/worker/planner/offer.py), to time its own kernels beside these: tiles and threads are the
+Another commit asks (harness/worker/planner/offered_kernels.py), to time its own beside these: tiles and threads are the
 kernels' own and may differ between the two, the parameter struct may not.
 """
 

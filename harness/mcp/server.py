@@ -11,8 +11,8 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import Field
 
 from fmha.harness.errors import FmhaError, UserError
-from fmha.harness.mcp.answers import bounded, verdict
 from fmha.harness.mcp.commands import Commands, Done
+from fmha.harness.mcp.tool_answers import bounded, verdict
 
 INSTRUCTIONS: Final = """Judge CUDA, Triton and CuTe DSL kernels without a GPU. Begin with `judge`: it builds the
 kernels of matrix.yaml in this repository, runs them on an emulator, compares outputs with a float64 reference, and

@@ -22,7 +22,7 @@ from fmha.harness.problems.events import FILLS, AnswerError, buffers_of, launche
 from fmha.harness.problems.extension import Compiled, Extensions
 from fmha.harness.problems.question import Question
 from fmha.harness.problems.recorder import Recorder, a_gpu
-from fmha.harness.problems.tensors import as_array, as_tensor, drawn, dtype_of, output_of
+from fmha.harness.problems.tensor_buffers import as_array, as_tensor, drawn, dtype_of, output_of
 from fmha.harness.problems.triton_launches import TritonLaunches, merged
 from fmha.harness.worker.subjects.kernel import Launch, Output
 

@@ -22,7 +22,7 @@ from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.ptx import parse
 from fmha.harness.problems.events import FILLS, Allocated, LaunchEvent, Ordered, read_events
 from fmha.harness.problems.headers import INCLUDE
-from fmha.harness.worker.compilers.inputs import listed
+from fmha.harness.worker.compilers.build_inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 if TYPE_CHECKING:

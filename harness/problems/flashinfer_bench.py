@@ -139,7 +139,7 @@ class FlashInferBench(Recorded):
             )
             found: Callable[..., Any] = getattr(loaded, name)
             return found
-        from fmha.harness.worker.subjects.modules import module_of
+        from fmha.harness.worker.subjects.repository_modules import module_of
 
         module = module_of(folder, file)
         sys.modules[Path(file).stem] = module

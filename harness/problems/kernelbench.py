@@ -12,7 +12,7 @@ from fmha.harness.problems.constants import fields, module_with
 from fmha.harness.problems.events import AnswerError
 from fmha.harness.problems.question import Given, Question
 from fmha.harness.problems.recorded import Recorded
-from fmha.harness.worker.subjects.modules import module_of
+from fmha.harness.worker.subjects.repository_modules import module_of
 
 if TYPE_CHECKING:
     import torch

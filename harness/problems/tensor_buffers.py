@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
-from fmha.harness.worker.subjects.calls import array_of, tensor_of
 from fmha.harness.worker.subjects.kernel import Output
+from fmha.harness.worker.subjects.tensor_calls import array_of, tensor_of
 
 DTYPES: Final = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",

@@ -12,7 +12,7 @@ from operator import attrgetter
 from fmha.emulator.rules import RULES
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
-from fmha.harness.evidence.limits import Limit
+from fmha.harness.evidence.run_limits import Limit
 from fmha.harness.evidence.story import name_of
 from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import METRICS

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, overload
 
 from fmha.emulator.device import PROFILES, SCHEDULES, Profile, Schedule
 from fmha.harness.errors import UserError
-from fmha.harness.scripted.machine import (
+from fmha.harness.scripted.script_machine import (
     ARCHS,
     LaunchRefusedError,
     ScriptFinding,

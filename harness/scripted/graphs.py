@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fmha.harness.scripted.machine import HostMemory, Recording, ScriptFinding, ScriptMachine
+from fmha.harness.scripted.script_machine import HostMemory, Recording, ScriptFinding, ScriptMachine
 
 NOT_WITHIN: Final = "operation not permitted when stream is capturing"
 _ALLOCATIONS: Final = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # compute nothing

@@ -15,7 +15,7 @@ from typing import Final
 from fmha.harness.errors import UserError
 from fmha.harness.extras import install
 from fmha.harness.scripted.emulated import LaunchRefusedError, ScriptFinding, ScriptMachine, running, say
-from fmha.harness.scripted.machine import ScriptOptions
+from fmha.harness.scripted.script_machine import ScriptOptions
 
 NO_CUTE: Final = "launches of CuTe DSL do not run here; docs/use/scripts.md says why, and how its kernels do"
 

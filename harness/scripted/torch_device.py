@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext
 
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.scripted import graphs
-from fmha.harness.scripted.machine import REGISTERS, ScriptMachine
+from fmha.harness.scripted.script_machine import REGISTERS, ScriptMachine
 
 _CPU = torch.device("cpu")
 _GPU = torch.device("cuda", 0)

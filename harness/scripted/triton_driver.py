@@ -23,7 +23,7 @@ from triton.backends.driver import DriverBase
 from fmha import emulator
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.scripted.machine import (
+from fmha.harness.scripted.script_machine import (
     REGISTERS,
     Argument,
     GridShape,

@@ -14,7 +14,7 @@ from fmha.emulator.debug import usage
 from fmha.emulator.debug.usage import Usage
 from fmha.harness.errors import UserError
 from fmha.harness.see.diagrams import areas_of, first_cta
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

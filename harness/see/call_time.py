@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fmha.emulator.timing.architecture import Architecture, architecture
-from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.emulator.timing.launch_time import Modelled, Timing
 from fmha.emulator.timing.shape import sampled, sampled_by
 from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, Params
 from fmha.harness.contract.protocol import Variant
@@ -20,7 +20,7 @@ from fmha.harness.see.lengths import PERIOD, Given, from_end, lengths_of, number
 from fmha.harness.see.sass import Sass, disassembled
 from fmha.harness.see.walked import Order as Drawn
 from fmha.harness.see.walked import pairs
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
 
 Order = Literal["ptx", "sass"]

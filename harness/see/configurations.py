@@ -22,10 +22,10 @@ from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.call_time import CallTime, Order, in_order, model, of_timings
-from fmha.harness.see.choice import chosen
-from fmha.harness.see.subject import Clock, Subject
-from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.see.launch_subject import Clock, Subject
+from fmha.harness.see.modelled_call import chosen
+from fmha.harness.worker.compilers.build_kernels import build_variants
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import run_attention
 from fmha.harness.worker.subjects.called import Called, subject_of
 from fmha.harness.worker.subjects.declared import Declared

@@ -10,7 +10,7 @@ from fmha.emulator.device import Device, Module
 from fmha.harness.contract.lines import Lines
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 
 @dataclass(slots=True)

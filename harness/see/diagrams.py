@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from fmha.emulator.debug import banks, layouts
-from fmha.emulator.debug.barriers import Barrier, barriers_of, warps_named
+from fmha.emulator.debug.barrier_phases import Barrier, barriers_of, warps_named
 from fmha.emulator.debug.cute import thread_value
 from fmha.emulator.debug.layouts import Operand, Product, Transfer, UsedMemory
 from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder, lanes_of
 from fmha.harness.errors import UserError
 from fmha.harness.see import picture
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 SHOWN_THREADS: Final = (0, 1, 32, 127)
 DSL_TYPES: Final = {"bf16": "cutlass.BFloat16", "f16": "cutlass.Float16"}

@@ -17,8 +17,8 @@ from fmha.harness import config
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 from fmha.harness.see.configurations import is_ours
+from fmha.harness.see.launch_subject import Subject
 from fmha.harness.see.named import kind_of, named
-from fmha.harness.see.subject import Subject
 from fmha.harness.stages.laid_out import laid_out
 
 MOST_LANES = 4

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fmha.emulator.device import Device, Launched, Module
-from fmha.emulator.report import Finding
-from fmha.harness.see.subject import Subject
+from fmha.emulator.launch_report import Finding
+from fmha.harness.see.launch_subject import Subject
 
 MOST_TOLD = 8  # findings that are printed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fmha.emulator.device import Around, Device, Module
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.cpp_names import readable, short
 from fmha.harness.errors import UserError

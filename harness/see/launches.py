@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fmha.emulator.device import Buffer, Device, Launched, Module
 from fmha.harness.cpp_names import readable
 from fmha.harness.errors import UserError
-from fmha.harness.see.subject import Subject, place_of
+from fmha.harness.see.launch_subject import Subject, place_of
 
 PTX, LAUNCH = "kernel.ptx", "launch.yaml"
 _POISON = 0xFF  # what memory holds that nobody has written

@@ -19,10 +19,10 @@ from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.kernel_side.launch import Call
 from fmha.harness.see.call_time import CallTime, Order, model, of_timings, seconds_of
-from fmha.harness.see.choice import chosen, why_not
+from fmha.harness.see.launch_subject import place_of
+from fmha.harness.see.modelled_call import chosen, why_not
 from fmha.harness.see.sass import find_nvdisasm
-from fmha.harness.see.subject import place_of
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 
 BUILD_SECONDS: Final = 600
 # How far a modelled time may be off, for who sees it without docs/understand/timing.md.

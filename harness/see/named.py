@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from fmha.harness.errors import UserError
-from fmha.harness.scripted.machine import ARCHS
-from fmha.harness.see.commands import of_program, of_script
+from fmha.harness.scripted.script_machine import ARCHS
 from fmha.harness.see.configurations import of_configuration
-from fmha.harness.see.files import of_file
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.program_launches import of_program, of_script
+from fmha.harness.see.ptx_files import of_file
 from fmha.harness.stages.preflight import project_of
 
 _PYTHON = re.compile(r"python[\d.]*")

@@ -21,8 +21,8 @@ from fmha.harness.errors import UserError
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.see.call_time import model, tensors_of
-from fmha.harness.see.choice import Chosen, chosen, why_not
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.see.modelled_call import Chosen, chosen, why_not
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice
 from fmha.harness.worker.launch.run_attention import place
 

@@ -10,12 +10,12 @@ from fmha.emulator import programs
 from fmha.emulator.device import Around
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.errors import UserError
-from fmha.harness.scripted import machine
+from fmha.harness.scripted import script_machine
+from fmha.harness.scripted.script_output import aside
 from fmha.harness.scripted.script_run import run_script
-from fmha.harness.scripted.streams import aside
 from fmha.harness.see.call_time import CallTime, Order, of_timings
 from fmha.harness.see.configurations import GPU_OF, parsed_schedule
-from fmha.harness.see.subject import Clock, Subject
+from fmha.harness.see.launch_subject import Clock, Subject
 
 
 def of_program(words: Sequence[str], arch: str, schedule: str | None = None) -> Subject:
@@ -48,15 +48,15 @@ def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> S
     timing, seed = parsed_schedule(schedule or "realistic")
 
     def run(around: Around) -> None:
-        launched(machine.ScriptOptions(arch, timing, seed, around=around))
+        launched(script_machine.ScriptOptions(arch, timing, seed, around=around))
 
     def time(gpu: str, order: Order) -> CallTime:
         _as_written(order, shlex.join(words))
         clock = Clock()
-        launched(machine.ScriptOptions(architecture(gpu).arch, timing=gpu, whole=True, around=clock))
+        launched(script_machine.ScriptOptions(architecture(gpu).arch, timing=gpu, whole=True, around=clock))
         return of_timings(gpu, clock.timings)
 
-    def launched(options: machine.ScriptOptions) -> None:
+    def launched(options: script_machine.ScriptOptions) -> None:
         with aside():
             ran = run_script(words, options, lambda told: None)
         _ended(shlex.join(words), ran.failed)

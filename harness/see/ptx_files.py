@@ -12,7 +12,7 @@ from fmha.harness.emulate.launch_file import load, look_at, timed
 from fmha.harness.errors import UserError
 from fmha.harness.see.call_time import CallTime, Order, in_order, of_timings
 from fmha.harness.see.configurations import parsed_schedule
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 
 def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fmha.harness.archive.find_run import find
 from fmha.harness.archive.record import ConfigurationRecord, RunRecord
-from fmha.harness.archive.search import find
 from fmha.harness.errors import UserError
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.see.configurations import of_configuration
 from fmha.harness.see.differing import tree_of
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 
 def archived(root: Path, run: str, name: str) -> Subject:

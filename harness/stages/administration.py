@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from fmha.harness import account
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.hosts import credentials, remote
-from fmha.harness.hosts.answers import (
+from fmha.harness.hosts.carrier import UnknownHostError, abandon
+from fmha.harness.hosts.host_answers import (
     Answer,
     Cancelled,
     Examination,
@@ -28,12 +29,11 @@ from fmha.harness.hosts.answers import (
     Reserved,
     checked,
 )
-from fmha.harness.hosts.carrier import UnknownHostError, abandon
 from fmha.harness.hosts.line import ANSWER_SECONDS
-from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.hosts.this_machine import distribution_version
 from fmha.harness.hosts.ways import way_to
 from fmha.harness.isolate import IsolationError, isolation
-from fmha.harness.stages.places import RunPlace
+from fmha.harness.stages.host_checkout import RunPlace
 from fmha.harness.supervisor import OF_THE_JOB
 from fmha.harness.worker.compilers import cache
 from fmha.harness.worker.compilers.nvcc import find_nvcc

@@ -14,14 +14,14 @@ from fmha.harness import archive
 from fmha.harness.config import MATRIX_FILE, HostSettings, Matrix, interpret
 from fmha.harness.errors import ExitCode, InfrastructureError, UserError
 from fmha.harness.git import git
-from fmha.harness.hosts import declared_by, installed, ledger, open_host
-from fmha.harness.hosts.answers import Asked, StoredJob
+from fmha.harness.hosts import declared_by, installed_commit, ledger, open_host
+from fmha.harness.hosts.host_answers import Asked, StoredJob
 from fmha.harness.hosts.remote import RemoteHost, settings_of, stored_job
 from fmha.harness.stages import apart
+from fmha.harness.stages.host_checkout import RunPlace, find_checkout
 from fmha.harness.stages.laid_out import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
-from fmha.harness.stages.places import RunPlace, find_checkout
 from fmha.harness.stages.plan import Elsewhere
 from fmha.harness.stages.preflight import GitFacts
 
@@ -99,7 +99,7 @@ def _choices(job: StoredJob) -> dict[str, Any]:
 def _matrix(job: StoredJob, mine: ledger.LedgerEntry | None, root: Path, host: HostSettings, run: str) -> Matrix:
     """The commit's own matrix.yaml, from the repository here: which gates hold is not for the host to say."""
     own = job.order.own
-    if own and job.judge != installed.committed(root, settings_of(host).device):
+    if own and job.judge != installed_commit.committed(root, settings_of(host).device):
         raise UserError(
             f"run {run} is judged by another fmha than this one", next_step="attach with the one that started it"
         )

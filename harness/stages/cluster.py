@@ -27,7 +27,7 @@ from fmha.harness.errors import InfrastructureError
 from fmha.harness.supervisor import slurm
 from fmha.harness.supervisor.rundir import HostError
 from fmha.harness.worker.pool import node
-from fmha.harness.worker.pool.spread import spread
+from fmha.harness.worker.pool.worker_shares import spread
 
 TICK_SECONDS: Final = 0.2  # between looks into the shared folder, which tells nobody
 READS_A_SECOND: Final = 100  # of tasks' files, at the most: a file server has others to serve

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.stages.installed import place
+from fmha.harness.stages.install_source import place
 
 _EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 # Each with the extras of fmha that it takes to run it.

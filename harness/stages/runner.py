@@ -18,16 +18,16 @@ from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Beside, BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts import declared_by
-from fmha.harness.hosts.emulator import EmulatorHost
+from fmha.harness.hosts.emulator_host import EmulatorHost
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
-from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.planner.offer import OfferError, offered
+from fmha.harness.worker.compilers.build_kernels import build_variants
+from fmha.harness.worker.planner.offered_kernels import OfferError, offered
 from fmha.harness.worker.planner.sides import Declares
-from fmha.harness.worker.pool.spread import shares, spread
 from fmha.harness.worker.pool.supervise import Seat, run_worker
+from fmha.harness.worker.pool.worker_shares import shares, spread
 
 if TYPE_CHECKING:
     from fmha.harness.stages.cluster import Cluster

@@ -20,11 +20,11 @@ from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, Interr
 from fmha.harness.hosts import HostFacts, open_host, settings_for
 from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages import pipeline
-from fmha.harness.stages.named import names
+from fmha.harness.stages.named_hosts import names
 from fmha.harness.stages.outcome import Observer, Outcome, Step
 from fmha.harness.stages.pipeline import HostOpener, Prepared, Progress, Request, Show
 from fmha.harness.stages.plan import Plan
-from fmha.harness.worker.pool.spread import estimates
+from fmha.harness.worker.pool.worker_shares import estimates
 
 if TYPE_CHECKING:
     from fmha.harness.stages.archive import Circumstances

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fmha.harness.config import MATRIX_FILE
-from fmha.harness.hosts import sync
+from fmha.harness.hosts import commit_transfer
 from fmha.harness.stages.preflight import GitFacts
 
 
@@ -19,8 +19,8 @@ def exact_commit(git: GitFacts, tell: Callable[[str], None], *, snapshot: bool) 
     if not git.dirty_files:
         return git
     if not snapshot:
-        sync.refuse_dirty(git.dirty_files)
-    return dataclasses.replace(git, commit=sync.snapshot(git.root, tell), branch=None, dirty_files=())
+        commit_transfer.refuse_dirty(git.dirty_files)
+    return dataclasses.replace(git, commit=commit_transfer.snapshot(git.root, tell), branch=None, dirty_files=())
 
 
 def matrix_text(root: Path) -> str:

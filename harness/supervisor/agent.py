@@ -15,10 +15,10 @@ from typing import Any
 
 from fmha.harness.supervisor import keeper, protection, requests
 from fmha.harness.supervisor.conversation import Conversation, GoneError
+from fmha.harness.supervisor.inotify import Watch
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
 from fmha.harness.supervisor.schema import refuse_unless
-from fmha.harness.supervisor.watch import Watch
 
 LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
 BEATS = 10  # that fit into the silence after which the client takes the connection for lost

@@ -4,7 +4,7 @@ Where another commit judges, or the harness is file by file the default branch's
 part of the commit behind a wall of its own (harness/isolate in its tree), with the best that the host has. A harness
 that is the judged commit's own is enclosed as a whole, as is one of before there was a wall: it reads the run's folder,
 with the trees in it, the host's builds, its environment, and the compiler; it writes the workers' folder and a cache of
-builds of its own (builds.py); it has no network. What such a harness encloses itself gets Landlock, since no user
+builds of its own (build_cache.py); it has no network. What such a harness encloses itself gets Landlock, since no user
 namespace can be made inside of one; for a GPU, whose driver is known to start in the outer sandbox, nothing more is
 enclosed.
 
@@ -78,7 +78,7 @@ def enclosed(
     if walled and not is_own(job):
         return Enclosed(inner, environment, found.mechanism, "")
     if walled and found.mechanism == "landlock" and job["gpu"]["query"] and os.geteuid() == 0:
-        # CUDA's driver does not start where it may not name its threads (isolate/places.py).
+        # CUDA's driver does not start where it may not name its threads (isolate/system_paths.py).
         raise HostError(
             "a harness of the commit's own gets no GPU as root where there is Landlock alone",
             "install bubblewrap on the host, log in as another account than root, or name a judge with --judge",

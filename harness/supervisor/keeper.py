@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.supervisor import processes
+from fmha.harness.supervisor.inotify import Watch
 from fmha.harness.supervisor.run import ended, supervise
 from fmha.harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
-from fmha.harness.supervisor.watch import Watch
 from fmha.harness.worker.processes.groups import describe_exit
 
 CANCEL_SECONDS = 30.0

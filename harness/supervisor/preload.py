@@ -33,13 +33,13 @@ _FIRST = (
     "fmha.harness.judge.identity",
     "fmha.harness.judge.gate",
     "fmha.harness.hosts",
-    "fmha.harness.hosts.machine",
+    "fmha.harness.hosts.this_machine",
     "fmha.harness.stages.outcome",
     "fmha.harness.stages.preflight",
     "fmha.harness.worker.pool.supervise",
     "fmha.harness.worker.compilers.cache",
-    "fmha.harness.worker.compilers.inputs",
-    "fmha.harness.worker.compilers.steps",
+    "fmha.harness.worker.compilers.build_inputs",
+    "fmha.harness.worker.compilers.build_steps",
 )
 _ASKS = _FIRST[0]  # which begins to ask for the compiler: that of the host, and nothing of the commit's
 _ROOMS = tuple(

@@ -23,7 +23,7 @@ from types import FrameType, MappingProxyType
 from typing import Any
 
 from fmha.harness import isolate
-from fmha.harness.supervisor import builds, bytecode, gpus, modules, processes
+from fmha.harness.supervisor import build_cache, bytecode, gpus, modules, processes
 from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed, is_own
 from fmha.harness.supervisor.environments import Recipe, environment, expected
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted, wanted_by_workers
@@ -118,10 +118,10 @@ class _Run:
         self._state("checkout")
         with contextlib.ExitStack() as stack:
             if own := is_own(job):
-                self._named = builds.of_its_own(self._directory)
+                self._named = build_cache.of_its_own(self._directory)
             self._preload(self._recipe(variables, secrets), stack)
             if not own and not Repository(self._directory.folder).has_file(self._judges, _WALL):
-                self._named = builds.of_its_own(self._directory)
+                self._named = build_cache.of_its_own(self._directory)
             self._perform(variables, secrets)
 
     def _perform(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> None:
@@ -282,7 +282,7 @@ class _Run:
 
     def _enclosed(self, command: list[str], settings: dict[str, str]) -> Enclosed:
         """What starts it as the job's `isolation` says, which the log has once."""
-        inside = enclosed(command, self._directory, self._judge, self._job, settings, builds.cache_of(self._named))
+        inside = enclosed(command, self._directory, self._judge, self._job, settings, build_cache.cache_of(self._named))
         if not self._isolation:
             self._isolation = inside.mechanism
             self._enclosed_whole = inside.whole

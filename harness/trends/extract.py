@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.archive.files import document
 from fmha.harness.archive.index import RUN_NAME
+from fmha.harness.archive.record_files import document
 from fmha.harness.errors import UserError
 from fmha.harness.judge.comparison.comparison import NOT_THE_KERNELS
 from fmha.harness.judge.metrics import METRICS

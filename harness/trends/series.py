@@ -20,7 +20,7 @@ from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status
 from fmha.harness.trends.ancestry import ListedCommit
 from fmha.harness.trends.extract import BOX_RATES, Facts
-from fmha.harness.trends.modelled import FIGURE, Times
+from fmha.harness.trends.modelled_times import FIGURE, Times
 from fmha.harness.trends.steps import LevelStep, exact_steps, steps
 
 ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal

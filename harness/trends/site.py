@@ -26,7 +26,7 @@ from fmha.harness.report.details import anchor_of
 from fmha.harness.text import shown
 from fmha.harness.trends.baselines import Baseline
 from fmha.harness.trends.extract import Facts
-from fmha.harness.trends.gpus import ComparedGpu
+from fmha.harness.trends.gpu_outliers import ComparedGpu
 from fmha.harness.trends.series import Change, Series, Trends, line_of
 
 MOST_CHANGES = 100  # on the first page; a commit's page has all of its own

@@ -23,15 +23,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fmha.emulator.bench import describe_host
 from fmha.emulator.device import MMA_SUMS, Device, MmaSums
+from fmha.emulator.machine_speed import describe_host
 from fmha.harness import account
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import VARIANTS, knows_heads, knows_pages
-from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.compilers.build_kernels import build_variants
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import run_attention
 from tests.emulator.thirdparty.running import NAMES, execute
 

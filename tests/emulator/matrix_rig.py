@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.device import Dim3, Profile, Schedule
-from fmha.emulator.report import Report
+from fmha.emulator.launch_report import Report
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.emulator.report import Report
+from fmha.emulator.launch_report import Report
 
 LANES, COLUMNS = 128, 512
 BASE = 1024  # where dynamic shared memory starts: offset 0 of an image

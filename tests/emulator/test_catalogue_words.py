@@ -10,7 +10,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
-from fmha.emulator.report import Finding
+from fmha.emulator.launch_report import Finding
 from tests.emulator.micro import run_micro
 from tools.catalogue import CATALOGUE, WORDS, read
 

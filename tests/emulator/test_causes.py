@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmha.emulator.report import Finding, Place
+from fmha.emulator.launch_report import Finding, Place
 
 COPY = Finding("stream-race", "error", "a copy of 4096 bytes reads 'a'", None, None, 0, None, 1, ())
 

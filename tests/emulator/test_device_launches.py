@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.emulator.report import Report
+from fmha.emulator.launch_report import Report
 from tests.compiled import nvcc
 from tests.probes import launches
 from tests.probes.textures import compare

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fmha.emulator import Device, _core, load_ptx
+from fmha.emulator.launch_report import Finding, Place, causes
 from fmha.emulator.names import brief, in_text, readable
-from fmha.emulator.report import Finding, Place, causes
 
 CUB = "/usr/local/cuda/targets/x86_64-linux/include/cccl/cub/detail/uninitialized_copy.cuh:60"
 

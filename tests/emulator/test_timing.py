@@ -13,7 +13,7 @@ from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.clock import clock
-from fmha.emulator.timing.launch import Timing, uneven
+from fmha.emulator.timing.launch_time import Timing, uneven
 from fmha.emulator.timing.shape import sampled
 from fmha.emulator.timing.sharing import lasting
 from fmha.emulator.timing.timeline import RUNNING, Timeline

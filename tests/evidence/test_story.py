@@ -14,7 +14,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import parse_filter
 from fmha.harness.evidence.asked import asked
-from fmha.harness.evidence.limits import configuration_of
+from fmha.harness.evidence.run_limits import configuration_of
 from fmha.harness.evidence.story import Group, lines, sentence, tell
 from fmha.harness.judge.comparison.comparison import Kind, compare
 from tests.evidence.planted import ILLEGAL, PLANTED, RAISED, changed, counted, grown, later, missed, plain_run

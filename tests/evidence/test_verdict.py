@@ -184,7 +184,7 @@ def test_nothing_of_a_commits_own_judge_is_run(project: Path, tmp_path: Path) ->
             "judge/oracle/measure.py",
             "stages/pipeline.py",
             "worker/launch/run_attention.py",
-            "hosts/emulator.py",
+            "hosts/emulator_host.py",
         ):
             path = root / "harness" / name
             text = path.read_text().replace("from __future__ import annotations", "", 1)
@@ -196,7 +196,7 @@ def test_nothing_of_a_commits_own_judge_is_run(project: Path, tmp_path: Path) ->
     record = archive.read(Path(found["run"]))
     assert record.judge is not None
     assert record.judge.beside == [
-        "harness/hosts/emulator.py",
+        "harness/hosts/emulator_host.py",
         "harness/stages/pipeline.py",
         "harness/worker/launch/run_attention.py",
     ]

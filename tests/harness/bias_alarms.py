@@ -34,7 +34,7 @@ from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
 
 AT_ONCE = 10  # seeds; what a worker measures of one configuration stays below the limit of time

@@ -37,11 +37,11 @@ def torch_loaded(build_cache: Path) -> Iterator[None]:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process whose first call is the one of the test."""
-    from fmha.harness.attention import memory, plans
+    from fmha.harness.attention import plans, workspace
 
     monkeypatch.setattr(plans, "_plans", {})
     for name in ("_scratches", "_spare_counts", "_stream_counts"):
-        monkeypatch.setattr(memory, name, {})
+        monkeypatch.setattr(workspace, name, {})
     torch._dynamo.reset()
 
 

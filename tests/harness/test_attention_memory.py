@@ -35,7 +35,7 @@ def torch_loaded(build_cache: Path) -> Iterator[None]:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     """As at a process's start, with a driver that has memory from 0x1000 on at GPU 0 and from 0x1001000 on at GPU 1."""
-    from fmha.harness.attention import memory as module
+    from fmha.harness.attention import workspace as module
 
     for name in ("_scratches", "_spare_counts", "_stream_counts"):
         monkeypatch.setattr(module, name, {})
@@ -113,7 +113,7 @@ def test_the_operator_leaves_nothing_behind_in_a_pool(memory: Any, monkeypatch: 
 
 def test_more_partial_results_than_there_is_memory_are_refused() -> None:
     """208 GiB once: 40 sequences, the longest 1064 queries, 64 heads of 512, in 40 splits."""
-    from fmha.harness.attention import memory as module
+    from fmha.harness.attention import workspace as module
     from fmha.harness.kernel_side.launch import Call
 
     call = Call(
@@ -131,7 +131,7 @@ def test_more_partial_results_than_there_is_memory_are_refused() -> None:
 
 @pytest.mark.nvcc
 def test_a_call_with_too_many_splits_says_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fmha.harness.attention import memory as module
+    from fmha.harness.attention import workspace as module
 
     monkeypatch.setattr(module, "_bytes_of", lambda where: 100_000)
     call = packed_apart()[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from fmha.harness.bench.peers.rows import PeerRow
+    from fmha.harness.bench.peers.peer_rows import PeerRow
 
 pytestmark = pytest.mark.torch
 SEED = 4804
@@ -27,7 +27,7 @@ def test_a_seed_draws_the_same_shapes_in_any_count() -> None:
 
 
 def test_each_class_has_as_many_and_none_is_a_row_of_the_bench() -> None:
-    from fmha.harness.bench.peers.rows import ROWS
+    from fmha.harness.bench.peers.peer_rows import ROWS
     from fmha.harness.bench.runs.drawn import CLASSES, MOST_BYTES, MOST_FLOP
 
     rows = drawn(SEED, 30)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fmha.harness.bench.gpus.each import KNOWN, configurations
-from fmha.harness.bench.gpus.spread import differing, measured
+from fmha.harness.bench.gpus.gpu_scaling import differing, measured
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.variants import variant_for
 

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-    from fmha.harness.bench.peers import libraries, rows
+    from fmha.harness.bench.peers import libraries, peer_rows
     from fmha.harness.bench.runs import beside
 
 pytestmark = pytest.mark.torch
@@ -29,10 +29,10 @@ def loaded() -> Iterator[None]:
     """What needs torch, which takes seconds to load, and which every worker of a run would load."""
     import torch
 
-    from fmha.harness.bench.peers import libraries, rows
+    from fmha.harness.bench.peers import libraries, peer_rows
     from fmha.harness.bench.runs import beside
 
-    globals().update(torch=torch, beside=beside, libraries=libraries, rows=rows)
+    globals().update(torch=torch, beside=beside, libraries=libraries, rows=peer_rows)
     yield
     libraries._planned_paged.cache_clear()  # 256 MB each
     libraries._planned_ragged.cache_clear()
@@ -240,14 +240,14 @@ def test_each_way_of_a_peer_is_right_in_the_librarys_layout(
     monkeypatch: pytest.MonkeyPatch, peer: str, sizes: str, names: list[str]
 ) -> None:
     monkeypatch.setattr(libraries, "WORKSPACE_BYTES", 1)
-    row = rows.PeerRow(*SMALL[sizes])
-    x = rows.draw(row, 0, "cpu")
+    row = peer_rows.PeerRow(*SMALL[sizes])
+    x = peer_rows.draw(row, 0, "cpu")
     ways = libraries.PEERS[peer](row)
     assert list(ways) == names
     for way in ways.values():
         o = way.make(row, x)()
         assert o.shape == x.q.shape
-        assert rows.error_of(row, x, o) < beside.MOST_ERROR
+        assert peer_rows.error_of(row, x, o) < beside.MOST_ERROR
 
 
 @pytest.mark.parametrize("sizes", ["causal", "by token", "packed", "grouped", "mix"])
@@ -257,17 +257,17 @@ def test_ours_is_right_in_each_layout_and_stores_what_fa3_does(monkeypatch: pyte
     monkeypatch.setattr(
         beside, "attention", lambda *tensors, **options: results.append(attention(*tensors, **options)) or results[-1]
     )
-    row = rows.PeerRow(*SMALL[sizes])
-    x = rows.draw(row, 0, "cpu")
+    row = peer_rows.PeerRow(*SMALL[sizes])
+    x = peer_rows.draw(row, 0, "cpu")
     o = beside._ours(row, x)()
     assert o.shape == x.q.shape
-    assert rows.error_of(row, x, o) < beside.MOST_ERROR
+    assert peer_rows.error_of(row, x, o) < beside.MOST_ERROR
     assert [len(result.statistics) for result in results] == [1]
 
 
 def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[Any] = []
-    monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
+    monkeypatch.setattr(beside, "draw", lambda row, seed: peer_rows.draw(row, seed, "cpu"))
     monkeypatch.setattr(beside, "plan", lambda *tensors, **options: lambda *given, **more: None)
     monkeypatch.setattr(beside, "host_time", lambda call: timed.append(call) or {"host_us": 1.0})
     measured = beside.host_times([])
@@ -297,8 +297,8 @@ def test_the_host_is_timed_with_all_statistics_and_without(monkeypatch: pytest.M
     ],
 )
 def test_a_row_that_a_peer_does_not_take_is_refused_in_its_record(peer: str, sizes: str, why: str) -> None:
-    row = rows.PeerRow(*(SMALL | {"odd page": ("", 64, 1, 2, 1, 1, 8)})[sizes])
-    record, ready = beside.fastest(row, [rows.draw(row, 0, "cpu")], libraries.PEERS[peer])
+    row = peer_rows.PeerRow(*(SMALL | {"odd page": ("", 64, 1, 2, 1, 1, 8)})[sizes])
+    record, ready = beside.fastest(row, [peer_rows.draw(row, 0, "cpu")], libraries.PEERS[peer])
     assert why in record["refused"]
     assert ready is None
 
@@ -306,13 +306,13 @@ def test_a_row_that_a_peer_does_not_take_is_refused_in_its_record(peer: str, siz
 @pytest.mark.usefixtures("installed")
 def test_rows_of_shared_keys_are_flashmlas_and_no_other_row_is() -> None:
     taken = []
-    for row in rows.ROWS:
+    for row in peer_rows.ROWS:
         try:
             libraries.PEERS["flashmla"](row)
         except NotImplementedError:
             continue
         taken.append(row)
-    assert taken == [row for row in rows.ROWS if row.shared_kv]
+    assert taken == [row for row in peer_rows.ROWS if row.shared_kv]
     assert len(taken) >= 4
 
 
@@ -342,8 +342,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_fastest_right_way_counts_and_wrong_ones_are_told(graphs: list[Any]) -> None:
-    row = rows.PeerRow(*SMALL["decode"])
-    x = rows.draw(row, 0, "cpu")
+    row = peer_rows.PeerRow(*SMALL["decode"])
+    x = peer_rows.draw(row, 0, "cpu")
     right = _right(row, x)
     ways = {
         "slow": Way(3.0, right),
@@ -362,8 +362,8 @@ def test_the_fastest_right_way_counts_and_wrong_ones_are_told(graphs: list[Any])
 
 
 def test_a_contender_with_no_right_way_is_told_and_not_timed(graphs: list[Any]) -> None:
-    row = rows.PeerRow(*SMALL["decode"])
-    x = rows.draw(row, 0, "cpu")
+    row = peer_rows.PeerRow(*SMALL["decode"])
+    x = peer_rows.draw(row, 0, "cpu")
     record, ready = beside.fastest(row, [x], lambda _: {"": Way(0.1, _right(row, x) + 1.0)})
     assert record["relative_error"] > 1.0
     assert (ready, graphs) == (None, [])
@@ -381,14 +381,14 @@ def test_calls_are_kept_until_every_graph_was_timed(monkeypatch: pytest.MonkeyPa
         assert all(call() is not None for graph in graphs.values() for call in graph.calls)
         return {name: [1.0] * rounds for name in graphs}
 
-    sdpa = libraries.PEERS["sdpa"](rows.PeerRow(*SMALL["decode"]))[""].make
+    sdpa = libraries.PEERS["sdpa"](peer_rows.PeerRow(*SMALL["decode"]))[""].make
     monkeypatch.setattr(libraries, "WORKSPACE_BYTES", 1)
     monkeypatch.setattr(beside, "MOST_SETS", 2)
-    monkeypatch.setattr(beside, "draw", lambda row, seed: rows.draw(row, seed, "cpu"))
+    monkeypatch.setattr(beside, "draw", lambda row, seed: peer_rows.draw(row, seed, "cpu"))
     monkeypatch.setattr(beside, "_ours", sdpa)
     monkeypatch.setattr(beside, "captured", Graph)
     monkeypatch.setattr(beside, "in_turn", in_turn)
-    measured = beside.measure(rows.PeerRow(*SMALL["decode"]), ["fa3", "flashinfer"], 3)["results"]
+    measured = beside.measure(peer_rows.PeerRow(*SMALL["decode"]), ["fa3", "flashinfer"], 3)["results"]
     assert {name: found["median_us"] for name, found in measured.items()} == dict.fromkeys(measured, 0.5)
     assert list(measured) == ["ours", "fa3", "flashinfer"]
 
@@ -413,36 +413,36 @@ def shown() -> dict[str, Any]:
     refused = {"refused": "has no such head_dim"}
     return record_of(
         (
-            rows.PeerRow("decode", 128, 16, 128, 1, 1, 8192),
+            peer_rows.PeerRow("decode", 128, 16, 128, 1, 1, 8192),
             {
                 "ours": timed(20.0), "fa3": timed(30.0), "flashmla": refused,
                 "flashinfer": timed(25.0, way="fa2, paged", not_timed={"for graphs": {"refused": "no"}}),
             },
         ),
         (
-            rows.PeerRow("few", 128, 1, 16, 1, 1, 8192),
+            peer_rows.PeerRow("few", 128, 1, 16, 1, 1, 8192),
             {
                 "ours": timed(5.0), "fa3": timed(10.0), "flashmla": refused,
                 "flashinfer": timed(20.0, way="fa2, paged"),
             },
         ),
         (
-            rows.PeerRow("full", 64, 4, 16, 16, 4096, 4096),
+            peer_rows.PeerRow("full", 64, 4, 16, 16, 4096, 4096),
             {
                 "ours": timed(550.0), "fa3": timed(495.0), "flashmla": refused,
                 "flashinfer": timed(605.0, way="fa3, ragged"),
             },
         ),
         (
-            rows.PeerRow("by token", 64, 8, 32, 8, 1024, 1024, True, by_token=True),
+            peer_rows.PeerRow("by token", 64, 8, 32, 8, 1024, 1024, True, by_token=True),
             {"ours": timed(100.0), "fa3": timed(115.0), "flashmla": refused, "flashinfer": refused},
         ),
         (
-            rows.PeerRow("packed", 64, 3, 32, 8, 40, 40, True, by_token=True, lengths=(9, 40, 23)),
+            peer_rows.PeerRow("packed", 64, 3, 32, 8, 40, 40, True, by_token=True, lengths=(9, 40, 23)),
             {"ours": timed(10.0), "fa3": timed(9.5), "flashmla": refused, "flashinfer": refused},
         ),
         (
-            rows.PeerRow("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
+            peer_rows.PeerRow("MLA decode", 512, 16, 128, 1, 1, 8192, shared_kv=True),
             {
                 "ours": timed(64.0), "fa3": refused, "flashmla": timed(68.4, columns=576),
                 "flashinfer": {"relative_error": 0.5, "way": "fa3, MLA", "columns": 576},

@@ -27,7 +27,7 @@ from tests.integration.processes import alive, eventually, logged_pids
 pytestmark = pytest.mark.nvcc
 
 PROGRAM = """
-from fmha.harness.hosts.emulator import EmulatorHost
+from fmha.harness.hosts.emulator_host import EmulatorHost
 EmulatorHost.device = "tests.integration.fault_devices:FaultyDevice"
 from fmha.harness.cli import main
 main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmha.harness.config import interpret
-from fmha.harness.config.hosts import PROTECTED
+from fmha.harness.config.host_sections import PROTECTED
 from fmha.harness.errors import ConfigError
 from tests.harness.support import MATRIX
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.config.hosts import PROTECTED
+from fmha.harness.config.host_sections import PROTECTED
 from fmha.harness.judge import core_digest
 from fmha.harness.judge.identity import CORE, identity, identity_of, is_judge, is_kernel_side, sources
 
@@ -22,7 +22,7 @@ from fmha.harness.judge.identity import CORE, identity, identity_of, is_judge, i
         ("harness/judge/gate.py", True, False),
         ("emulator/core/machine.hpp", True, False),
         ("emulator/_core.pyi", True, False),
-        ("harness/worker/devices/emulator.py", False, False),
+        ("harness/worker/devices/emulator_device.py", False, False),
         ("harness/cli/regress.py", False, False),
         ("harness/kernel_side/launch.py", False, True),
         ("kernel/sm100/fmha_fwd.cu", False, True),
@@ -42,7 +42,7 @@ def test_whatever_decides_is_protected_on_a_host(repository: Path) -> None:
 
 def test_the_judge_is_named_with_the_rest_of_the_harness_beside_it() -> None:
     found = identity("0" * 64)
-    assert {"matrix.yaml", CORE, "harness/judge/gate.py", "emulator/device/device.py"} <= found.files.keys()
+    assert {"matrix.yaml", CORE, "harness/judge/gate.py", "emulator/device/emulated_device.py"} <= found.files.keys()
     assert not any(name.startswith(("harness/worker/", "harness/kernel_side/")) for name in found.files)
     assert len(found.harness) == 64
     assert identity("1" * 64).changed(found) == ("matrix.yaml",)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.stages.locked import BUILD, lock, required
+from fmha.harness.stages.lock_file import BUILD, lock, required
 
 pytest.importorskip("pip")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.config import Matrix, interpret, kept, load
+from fmha.harness.config import Matrix, interpret, load, matrix_cache
 from fmha.harness.config.plain import matrix_of, plain_of
 from fmha.harness.errors import ConfigError
 
@@ -37,7 +37,7 @@ def root(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def files(root: Path) -> list[Path]:
-    return sorted((root.parent / "cache" / kept.FOLDER).glob("[0-9a-f]*"))
+    return sorted((root.parent / "cache" / matrix_cache.FOLDER).glob("[0-9a-f]*"))
 
 
 def anew(root: Path) -> Matrix:
@@ -69,9 +69,14 @@ def test_the_second_start_reads_no_yaml(root: Path):
 
 def test_another_text_other_hosts_and_other_code_are_others(root: Path, monkeypatch: pytest.MonkeyPatch):
     raw = (root / "matrix.yaml").read_bytes()
-    names = {kept.name_of(raw, b""), kept.name_of(raw, None), kept.name_of(raw + b"\n", b""), kept.name_of(raw, b"x")}
-    monkeypatch.setattr(kept, "_code", lambda: b"other")
-    assert len(names | {kept.name_of(raw, b"")}) == 5
+    names = {
+        matrix_cache.name_of(raw, b""),
+        matrix_cache.name_of(raw, None),
+        matrix_cache.name_of(raw + b"\n", b""),
+        matrix_cache.name_of(raw, b"x"),
+    }
+    monkeypatch.setattr(matrix_cache, "_code", lambda: b"other")
+    assert len(names | {matrix_cache.name_of(raw, b"")}) == 5
 
 
 def test_one_s_own_hosts_are_those_of_now(root: Path):
@@ -111,10 +116,10 @@ def test_a_folder_in_the_checkout_is_not_taken(root: Path, monkeypatch: pytest.M
     raw = (root / "matrix.yaml").read_bytes()
     loose = plain_of(anew(root)) | {"seed": 4711}
     text = json.dumps(loose).encode()
-    path = root / "cache" / kept.FOLDER / kept.name_of(raw, b"hosts: {}\n")
+    path = root / "cache" / matrix_cache.FOLDER / matrix_cache.name_of(raw, b"hosts: {}\n")
     path.parent.mkdir(parents=True, mode=0o700)
     path.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
     assert load(root).seed != 4711
     monkeypatch.setenv("FMHA_CACHE", str(root.parent / "elsewhere"))
     shutil.copytree(root / "cache", root.parent / "elsewhere")
-    assert kept.take(root, path.name).seed == 4711  # type: ignore[union-attr]
+    assert matrix_cache.take(root, path.name).seed == 4711  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from fmha.harness.archive.record import Record
 from fmha.harness.contract.codec import event_to_line
 from fmha.harness.contract.protocol import Event
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.hosts.answers import numbers, worker_event_of
+from fmha.harness.hosts.host_answers import numbers, worker_event_of
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.metrics import METRICS, OF_ANY_KERNEL, Measurement
 from tests.figures import measurement

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.config import load, own
+from fmha.harness.config import load, own_hosts
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.hosts import early
-from fmha.harness.own import hosts_file
+from fmha.harness.own_settings import hosts_file
 from tests.harness.support import git
 
 SHARED = """\
@@ -91,7 +91,7 @@ def test_a_file_that_is_named_has_to_be_there_and_the_usual_one_has_not(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "config"))
     assert hosts_file() == project / "config" / "fmha" / "hosts.yaml"
     assert "new" not in load(project).hosts
-    assert own.add("new", "its-alias") == hosts_file()
+    assert own_hosts.add("new", "its-alias") == hosts_file()
     remote = load(project).hosts["new"].remote
     assert remote is not None
     assert remote.alias == "its-alias"
@@ -100,7 +100,7 @@ def test_a_file_that_is_named_has_to_be_there_and_the_usual_one_has_not(
 @pytest.mark.parametrize("before", ["", "# mine\nhosts:\n    # first\n    a: {kind: local}  # keep\n"])
 def test_a_host_is_added_and_all_else_stays(project: Path, mine: Path, before: str):
     mine.write_text(before)
-    own.add("b", "x y: #")
+    own_hosts.add("b", "x y: #")
     text = mine.read_text()
     for line in before.splitlines():
         assert line in text.splitlines()
@@ -108,7 +108,7 @@ def test_a_host_is_added_and_all_else_stays(project: Path, mine: Path, before: s
     assert remote is not None
     assert remote.alias == "x y: #"
     with pytest.raises(UserError, match="there already"):
-        own.add("b", "other")
+        own_hosts.add("b", "other")
     assert mine.read_text() == text
 
 
@@ -116,7 +116,7 @@ def test_a_host_is_added_and_all_else_stays(project: Path, mine: Path, before: s
 def test_a_file_that_cannot_be_added_to_stays_as_it_is(project: Path, mine: Path, before: str, name: str):
     mine.write_text(before)
     with pytest.raises(UserError):
-        own.add(name, name)
+        own_hosts.add(name, name)
     assert mine.read_text() == before
 
 

@@ -47,13 +47,13 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
 @pytest.fixture
 def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is asked of a GPU is answered for an H200. Values of lengths and tables are not looked at."""
-    from fmha.harness.attention import arguments, decision, memory
+    from fmha.harness.attention import arguments, decision, workspace
 
     decision._multiprocessors.cache_clear()
     monkeypatch.setattr(decision.cuda, "architecture", lambda index: "sm_90a")
     monkeypatch.setattr(decision.cuda, "multiprocessors", lambda index: 132)
     monkeypatch.setattr(arguments.values, "check_values", lambda tensors, call: None)
-    monkeypatch.setattr(memory, "refuse_too_much", lambda call, nbytes, where: None)
+    monkeypatch.setattr(workspace, "refuse_too_much", lambda call, nbytes, where: None)
     yield
     decision._multiprocessors.cache_clear()
 

@@ -116,7 +116,7 @@ def test_where_nothing_is_known_there_is_none(tmp_path: Path):
 def test_most_of_fmha_is_not_sent():
     assert wanted("harness/stages/runner.py")
     assert wanted("harness/errors.py")
-    assert not wanted("harness/bench/gpus/session.py")
+    assert not wanted("harness/bench/gpus/silicon_session.py")
     assert not wanted("emulator/ptx/parser.py")
     assert wanted_by_workers("emulator/ptx/parser.py", "emulator:fast")
     assert not wanted_by_workers("emulator/ptx/parser.py", "cuda")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness import account
-from fmha.harness.bench.gpus.session import SiliconSession, project
+from fmha.harness.bench.gpus.silicon_session import SiliconSession, project
 from fmha.harness.config import load
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.hosts.this_machine import distribution_version
 
 
 @pytest.mark.parametrize("name", ["numpy", "fmha", "typer"])

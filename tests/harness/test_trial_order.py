@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fmha.harness.bench.trials import order
-from fmha.harness.bench.trials.order import TrialRow, matched, noise, pairs, rates
+from fmha.harness.bench.trials import trial_order
 from fmha.harness.bench.trials.trial import every_trial
+from fmha.harness.bench.trials.trial_order import TrialRow, matched, noise, pairs, rates
 from fmha.harness.bench.trials.tried import row_of
 
 ROW = TrialRow(("decode", 64, False), ("hd64", 8, True), 10.0, 9.0, 0)
@@ -50,7 +50,7 @@ def test_a_record_is_matched_with_the_trials_there_are(repository):
 def test_a_trial_is_modelled_at_its_full_size():
     trial = next(t for t in every_trial() if t.kind == "short256" and t.shape == "hd64_short_plain")
     measured = row_of(trial, {"median_us": 3.4})
-    modelled = order.row(trial, measured, order.timings(trial))
+    modelled = trial_order.row(trial, measured, trial_order.timings(trial))
     assert modelled.forced == 0
     assert modelled.measured_us == 3.4
     assert 1 < modelled.modelled_us < 10

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="no Triton: make triton adds it")
 
-from fmha.harness.bench.trials import strangers
+from fmha.harness.bench.trials import triton_times
 
 
 def test_a_measured_kernel_is_modelled_in_its_configuration(repository, tmp_path, monkeypatch, capsys):
@@ -18,7 +18,7 @@ def test_a_measured_kernel_is_modelled_in_its_configuration(repository, tmp_path
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"rows": chosen}))
     monkeypatch.setattr(sys, "argv", ["strangers", str(record)])
-    assert strangers.main() == 0
+    assert triton_times.main() == 0
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith("short   64      4.2")
     assert line.endswith("splits=8 rows=64 keys=64 warps=4 stages=3")

@@ -13,7 +13,7 @@ import pytest
 from fmha.harness.contract.protocol import Configuration, Job
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.compilers import nvcc
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.compilers.cache import CacheError
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.pool.supervise import WorkerError, run_worker
@@ -40,7 +40,7 @@ exec sleep 600
 """
 DRIVER = """
 import pathlib, sys
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.kernel_side.variants import VARIANTS
 cache = pathlib.Path(sys.argv[1])
 result, = build_variants(pathlib.Path.cwd(), VARIANTS[:1], cache, 600, 1, lambda line: None)

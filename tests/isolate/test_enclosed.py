@@ -19,7 +19,7 @@ import pytest
 
 from fmha.harness import isolate
 from fmha.harness.errors import ExitCode, InfrastructureError, UserError
-from fmha.harness.isolate import bubblewrap, places
+from fmha.harness.isolate import bubblewrap, system_paths
 from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -109,7 +109,7 @@ def test_of_an_interpreter_in_the_home_is_read_what_it_is_made_of(home: Path, mo
     for name in ("bin", "lib", "share/keyrings"):
         (local / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "base_prefix", str(local))
-    found = places.folders([])
+    found = system_paths.folders([])
     assert {str(local / "bin"), str(local / "lib")} <= set(found)
     assert not [path for path in found if (local / "share").is_relative_to(path)]
 
@@ -261,7 +261,7 @@ def test_a_worker_of_an_enclosed_harness_names_its_threads(
 ) -> None:
     """It is another process than the one that was enclosed. Landlock gives root no /proc, which has the kernel's
     settings, so that there CUDA does not start. Memory of who is outside is read and written by nobody."""
-    monkeypatch.setattr("fmha.harness.isolate.places.os.geteuid", lambda: 0 if root else 65534)
+    monkeypatch.setattr("fmha.harness.isolate.system_paths.os.geteuid", lambda: 0 if root else 65534)
     me = os.getpid()
     named = (
         "import threading; open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('x'); print('named')"
@@ -493,7 +493,7 @@ def test_in_a_container_it_is_said_what_bubblewrap_lacks() -> None:
     """Where /proc is masked, as Docker does it, there are namespaces and still no /proc for one of them."""
     if not _there("bubblewrap"):
         pytest.skip("bubblewrap makes no sandbox here")
-    container = bubblewrap.arguments(places.folders([Path(ROOT)]), [], False, "/")
+    container = bubblewrap.arguments(system_paths.folders([Path(ROOT)]), [], False, "/")
     command = [*container, sys.executable, "-c", SAY]
     said = subprocess.run(command, env=os.environ | {isolate.VARIABLE: "auto"}, capture_output=True, text=True)
     assert "--security-opt systempaths=unconfined" in said.stdout, said.stderr

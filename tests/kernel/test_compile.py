@@ -10,7 +10,7 @@ from fmha.harness.contract.protocol import BuildResult, Variant
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.params import PARAMS_BYTES
 from fmha.harness.kernel_side.variants import VARIANTS, balances
-from fmha.harness.worker.compilers.build import warnings
+from fmha.harness.worker.compilers.build_kernels import warnings
 from tests.kernel.kept import marks
 
 pytestmark = pytest.mark.nvcc

@@ -18,7 +18,7 @@ from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, kind_of, variant_for
 from fmha.harness.see.lengths import given
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
 from fmha.harness.worker.launch.run_attention import run_attention
 from tests.builds import Artifacts, Builds

@@ -15,7 +15,7 @@ from fmha.emulator.explore import schedules_of
 from fmha.harness.contract.protocol import Configuration, Variant
 from fmha.harness.kernel_side import launch, params
 from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles, is_pair, is_prefill, variant_for
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from tests.builds import Artifacts, Builds
 from tests.kernel.kept import marks
 from tests.kernel.rig import Problem, errors, make_problem, run, unwritten

@@ -13,7 +13,7 @@ from fmha.harness.bench.shapes.cases import checks
 from fmha.harness.bench.shapes.check_numbers import verdict
 from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.problem import Problem, draw, reference
-from fmha.harness.bench.shapes.variants import REBUILT, RESHAPED
+from fmha.harness.bench.shapes.tried_variants import REBUILT, RESHAPED
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 

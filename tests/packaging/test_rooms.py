@@ -35,18 +35,21 @@ ROWS = tuple(
         "harness.kernel_side",
         "harness.contract",
         "harness.judge",
-        "harness.back_off harness.depth harness.git harness.isolate harness.own harness.project",
+        "harness.back_off harness.depth harness.git harness.isolate harness.own_settings harness.project",
         "harness.account",
         "harness.cpp_names harness.errors harness.examples harness.extras harness.text",
         "harness.triton_choice harness.triton_target",
         "harness.triton_ptx",
-        "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
+        "emulator.machine_speed emulator.debug emulator.mutation emulator.programs emulator.search",
         "emulator",
         "emulator.explore",
         "emulator.device",
         "emulator.grids",
-        "emulator.report",
-        "emulator.coverage emulator.decode emulator.names emulator.tensormap emulator.textures emulator.timing",
+        "emulator.launch_report",
+        (
+            "emulator.decode emulator.executed_lines emulator.names emulator.tensormap"
+            " emulator.texture_objects emulator.timing"
+        ),
         "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",
         "emulator.core",
     )
@@ -162,7 +165,7 @@ def test_a_circle_and_an_arrow_upward_are_seen(tmp_path: Path) -> None:
     for path, text in (
         ("harness/worker/run.py", "def f():\n    from fmha.harness.stages import gate\n"),
         ("harness/stages/gate.py", "from fmha.harness.worker.run import f\n"),
-        ("harness/config/model.py", "from fmha.harness import worker\n"),
+        ("harness/config/matrix_model.py", "from fmha.harness import worker\n"),
         ("harness/worker/__init__.py", ""),
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -170,4 +173,4 @@ def test_a_circle_and_an_arrow_upward_are_seen(tmp_path: Path) -> None:
     found = arrows(tmp_path)
     assert circle(found) == ["harness.worker", "harness.stages", "harness.worker"]
     assert upward(found) == ["harness/worker/run.py:2: harness.worker imports harness.stages"]
-    assert found["harness.config"] == {"harness.worker": "harness/config/model.py:1"}
+    assert found["harness.config"] == {"harness.worker": "harness/config/matrix_model.py:1"}

@@ -11,7 +11,7 @@ import pytest
 
 from fmha.harness.errors import ExitCode
 from fmha.harness.extras import install
-from fmha.harness.stages import installed
+from fmha.harness.stages import install_source
 from fmha.harness.stages.init import EXAMPLES, WORKFLOWS, InitChoice, initialise
 from tests.forked import fmha
 
@@ -80,8 +80,8 @@ def test_nor_does_what_init_writes(tmp_path: Path, example: str, ci: str) -> Non
 def test_the_workflow_installs_what_is_installed_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, object], place: str | None
 ) -> None:
-    assert installed._place(said) == place
-    monkeypatch.setattr("fmha.harness.stages.init.place", lambda: installed._place(said))
+    assert install_source._place(said) == place
+    monkeypatch.setattr("fmha.harness.stages.init.place", lambda: install_source._place(said))
     initialise(tmp_path, InitChoice())
     text = (tmp_path / WORKFLOWS["github"]).read_text()
     (line,) = re.findall(r"(pip .* @ .*)", text)

@@ -13,7 +13,7 @@ from typing import Any
 from fmha.harness.judge.case import case_of
 from fmha.harness.judge.gate import judge
 from fmha.harness.judge.limits import Thresholds
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.watched import ChangedError, watched
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_end import Answerer

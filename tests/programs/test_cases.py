@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.emulator.programs.machine import OPERATIONS
+from fmha.emulator.programs.program_device import OPERATIONS
 from fmha.harness.errors import ExitCode
 from tests.programs.program_rig import Emulate, Told
 

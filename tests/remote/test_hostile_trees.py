@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.errors import UserError
-from fmha.harness.hosts import sync
+from fmha.harness.hosts import commit_transfer
 from fmha.harness.stages.laid_out import laid_out, refuse_links
 from fmha.harness.supervisor.listing import MOST_BYTES
 from fmha.harness.supervisor.repository import Repository
@@ -206,7 +206,7 @@ def test_a_tree_without_end_is_not_listed_to_its_end(
     looks = {
         "the host's worktree": lambda: repository.check_out(sha, tmp_path / "tree"),
         "the host's modules": lambda: repository.blobs(sha, ".py"),
-        "before it is sent": lambda: sync.check(source, sha),
+        "before it is sent": lambda: commit_transfer.check(source, sha),
         "a judge's files": lambda: laid_out(source, sha, "judge"),
     }
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

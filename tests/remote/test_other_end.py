@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.config.hosts import HostSection
+from fmha.harness.config.host_sections import HostSection
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.hosts import line as lines
 from fmha.harness.hosts.carrier import LineError, ProcessCarrier
 from fmha.harness.hosts.line import Line
 from fmha.harness.stages import administration
-from fmha.harness.stages.places import find_checkout
+from fmha.harness.stages.host_checkout import find_checkout
 from tests.figures import limits
 from tests.forked import Fork, fmha
 from tests.harness.support import git

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fmha.harness.config import interpret
-from fmha.harness.config.model import Limits
+from fmha.harness.config.matrix_model import Limits
 from fmha.harness.hosts.base import Order
+from fmha.harness.hosts.commit_transfer import CommitSource
 from fmha.harness.hosts.remote import job_of, settings_of
-from fmha.harness.hosts.sync import CommitSource
 from fmha.harness.supervisor import requests
 from fmha.harness.supervisor.rundir import HostError
 

@@ -29,12 +29,12 @@ from fmha.harness.cli.progress import ProgressLines
 from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
 from fmha.harness.git import git_text
 from fmha.harness.hosts import remote
-from fmha.harness.hosts.answers import Asked
+from fmha.harness.hosts.host_answers import Asked
 from fmha.harness.hosts.line import Line
 from fmha.harness.stages import report
 from fmha.harness.stages.attach import attach
+from fmha.harness.stages.host_checkout import find_checkout
 from fmha.harness.stages.pipeline import CHOICES
-from fmha.harness.stages.places import find_checkout
 from tests.harness.support import git
 from tests.remote.conftest import GATES, Client, fresh_client
 from tests.remote.server import Server

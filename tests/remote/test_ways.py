@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fmha.harness.config.hosts import HostSection
+from fmha.harness.config.host_sections import HostSection
 from fmha.harness.config.settings import RemoteSettings
 from fmha.harness.hosts import ways
 from fmha.harness.hosts.carrier import ProcessCarrier
 from fmha.harness.hosts.shipment import COMMAND
 from fmha.harness.stages import administration
-from fmha.harness.stages.places import RunPlace
+from fmha.harness.stages.host_checkout import RunPlace
 
 PROGRAM = """#!/bin/sh
 # pod NAME COMMAND: carries out the command where NAME is known.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fmha.harness.archive import read
 from fmha.harness.evidence.asked import asked
-from fmha.harness.evidence.limits import limits_of
+from fmha.harness.evidence.run_limits import limits_of
 from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.report import Evidence, render
 from tests.evidence.planted import PLANTED

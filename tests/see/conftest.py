@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.see.configurations import of_configuration
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
 
 CASE = "hd64_t32_sk256_p-smem"
 

@@ -9,8 +9,8 @@ import pytest
 from fmha import emulator
 from fmha.emulator.debug.session import DebugSession, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
-from fmha.harness.see.files import of_file
-from fmha.harness.see.subject import Subject
+from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.ptx_files import of_file
 from tests.pages import assert_shown
 from tests.see.places import LINE
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.emulator.timing.shape import ClustersOfGrid, first_ctas, sampled_by
 from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
@@ -20,10 +20,10 @@ from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows, walke
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, model
-from fmha.harness.see.choice import chosen
 from fmha.harness.see.lengths import given, lengths_of, pieces_of, seen_by, work_of
+from fmha.harness.see.modelled_call import chosen
 from fmha.harness.see.timelines import drawn
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from tests.forked import fmha
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness import account
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.see import listings, sass

@@ -15,8 +15,8 @@ from fmha.harness import account
 from fmha.harness.judge.configuration import parse_id
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.kernel_side.variants import variant_for
-from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.compilers.build_kernels import build_variants
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import run_attention
 
 ROOT = Path(__file__).resolve().parents[2]

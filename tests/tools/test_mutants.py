@@ -21,15 +21,15 @@ from fmha.harness.judge.identity import CORE
 from fmha.harness.kernel_side.variants import VARIANTS
 from tests.forked import fmha
 from tests.harness.support import git
-from tools.mutants import library, page
+from tools.mutants import library, mutants_page
 from tools.mutants.__main__ import DRAWN, default_runs, main
-from tools.mutants.builds import built
 from tools.mutants.campaign import CampaignError, Plan, _Running, cases_of, kept_of, part_of, run, run_cases
 from tools.mutants.examine import Examination, Kill, Suite, copy_kernel, lay_out
-from tools.mutants.kept import Case, Outcome
+from tools.mutants.kept_verdicts import Case, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
-from tools.mutants.order import SLOW, Facts, Hints, by_variant, changed_lines, ordered
+from tools.mutants.mutant_builds import built
+from tools.mutants.mutant_order import SLOW, Facts, Hints, by_variant, changed_lines, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
@@ -204,7 +204,7 @@ def test_which_functions_an_edit_changes() -> None:
 
 def test_the_page_has_the_record_s_tables() -> None:
     text = (ROOT / "docs/reference/mutants.md").read_text(encoding="utf-8")
-    assert text.endswith(page.tables(recorded())), "run `make mutants`"
+    assert text.endswith(mutants_page.tables(recorded())), "run `make mutants`"
 
 
 def test_the_score_counts_what_is_not_argued() -> None:
@@ -215,7 +215,7 @@ def test_the_score_counts_what_is_not_argued() -> None:
         {"equivalent": "", "default": None, "others": {"long": None}},
         {"equivalent": "why", "default": None, "others": {}},
     ]
-    assert page.score(cases) == {"cases": 3, "killed": 1, "others_only": 1, "argued": 1, "share": 0.3333}
+    assert mutants_page.score(cases) == {"cases": 3, "killed": 1, "others_only": 1, "argued": 1, "share": 0.3333}
 
 
 def test_a_record_says_what_need_not_be_run_again(matrix: Matrix, tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_a_record_says_what_need_not_be_run_again(matrix: Matrix, tmp_path: Path
         Outcome("killed", {"default": replace(noticed, configuration="hd64_t4_sk256")}),  # which is not run any more
     ]
     outcomes = list(zip(cases, said, strict=True))
-    data = json.loads(json.dumps(page.record(outcomes, small, "sources", list(MUTANTS.values()))))
-    recorded = replace(small, recorded=page.outcomes_of(data, small))
+    data = json.loads(json.dumps(mutants_page.record(outcomes, small, "sources", list(MUTANTS.values()))))
+    recorded = replace(small, recorded=mutants_page.outcomes_of(data, small))
     assert list(kept_of(cases, recorded, tmp_path)) == outcomes[:3]
     assert not list(kept_of(cases, small, tmp_path))
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tools.sanitizer.host import hanging, sayings
-from tools.sanitizer.page import PAGE, RECORD, page, word_of
+from tools.sanitizer.who_sees_what import PAGE, RECORD, page, word_of
 
 RACE = "Error: Race reported between Write access at sumKernel(int *, int *)+0x90 in a.cu:12"
 

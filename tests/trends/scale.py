@@ -24,7 +24,7 @@ from typing import Any
 
 from selenium.webdriver.support.ui import WebDriverWait
 
-from fmha.harness.archive.files import _checksum
+from fmha.harness.archive.record_files import _checksum
 from tests.report.browser import Browser, installed, started
 
 CONFIGURATIONS = 72

@@ -12,9 +12,9 @@ import yaml
 from fmha.harness.errors import UserError
 from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.see.modelled import of_suite
-from fmha.harness.trends import modelled
+from fmha.harness.trends import modelled_times
 from fmha.harness.trends.ancestry import ordered
-from fmha.harness.trends.modelled import FIGURE, Times, kept
+from fmha.harness.trends.modelled_times import FIGURE, Times, kept
 from fmha.harness.trends.series import Trends, trends
 from tests.harness.support import git
 from tests.trends.conftest import repository
@@ -39,7 +39,7 @@ def walked(root: Path, shas: list[str]) -> Trends:
 def test_a_time_that_changes_is_told_with_its_commit_and_line(tmp_path: Path) -> None:
     shas = repository(tmp_path, ["One", "Two", "Three", "Four"])
     for place, sha in enumerate(shas):
-        modelled.keep(tmp_path / "results", times(sha, 1.2e-5 if place >= 2 else 1e-5))
+        modelled_times.keep(tmp_path / "results", times(sha, 1.2e-5 if place >= 2 else 1e-5))
     found = walked(tmp_path, shas)
     (change,) = found.changes
     assert (change.place, change.worse, change.group.kind, change.chance) == (2, True, Kind.COUNTERS, 0.0)
@@ -52,7 +52,7 @@ def test_another_model_is_another_line_and_no_change(tmp_path: Path) -> None:
     shas = repository(tmp_path, ["One", "Two", "Three", "Four"])
     for place, sha in enumerate(shas):
         model, seconds = ("89abcdef", 5e-5) if place >= 2 else ("0123abcd", 1e-5)
-        modelled.keep(tmp_path / "results", times(sha, seconds, model=model))
+        modelled_times.keep(tmp_path / "results", times(sha, seconds, model=model))
     found = walked(tmp_path, shas)
     assert not found.changes
     assert {item.line for item in found.series} == {f"modelled b200, model {name}" for name in ("0123abcd", "89abcdef")}
@@ -60,10 +60,12 @@ def test_another_model_is_another_line_and_no_change(tmp_path: Path) -> None:
 
 def test_times_of_a_commit_are_added_to_those_it_has(tmp_path: Path) -> None:
     first = times("a" * 40, 1e-5)
-    modelled.keep(tmp_path, first)
+    modelled_times.keep(tmp_path, first)
     later = {"hd64_t1_sk128": 2e-5}
     axes = {name: AXES[name] for name in later}
-    path = modelled.keep(tmp_path, Times("a" * 40, "b200", "0123abcd", "a guess", modelled.now(), later, axes))
+    path = modelled_times.keep(
+        tmp_path, Times("a" * 40, "b200", "0123abcd", "a guess", modelled_times.now(), later, axes)
+    )
     assert path.name == "aaaaaaaaaaaa-b200-0123abcd.json"
     ((item,), _) = kept(tmp_path)
     assert item.seconds == {"hd64_t1_sk128": 2e-5, "hd64_t32_sk128": 1e-5}
@@ -80,7 +82,7 @@ def test_times_of_a_commit_are_added_to_those_it_has(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_holds_none_is_named_and_stops_nothing(tmp_path: Path, harm: Callable[[dict], None]) -> None:
-    good, bad = (modelled.keep(tmp_path, times(letter * 40, 1e-5)) for letter in "ab")
+    good, bad = (modelled_times.keep(tmp_path, times(letter * 40, 1e-5)) for letter in "ab")
     data = json.loads(bad.read_text())
     harm(data)
     bad.write_text(json.dumps(data))
@@ -95,12 +97,12 @@ def test_the_model_is_known_by_its_constants(tmp_path: Path, monkeypatch: pytest
         for path in (ROOT / folder).iterdir():
             if path.is_file():
                 (tmp_path / folder / path.name).write_bytes(path.read_bytes())
-    here = modelled.model()
-    monkeypatch.setattr(modelled, "installed_root", lambda: tmp_path)
-    assert modelled.model() == here
+    here = modelled_times.model()
+    monkeypatch.setattr(modelled_times, "installed_root", lambda: tmp_path)
+    assert modelled_times.model() == here
     constants = tmp_path / "emulator" / "timing" / "b200.yaml"
     constants.write_text(constants.read_text().replace("multiprocessors: 148", "multiprocessors: 147"))
-    assert modelled.model() != here
+    assert modelled_times.model() != here
 
 
 def test_a_suite_leaves_out_what_the_model_has_no_answer_for(repository: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.files import _checksum
 from fmha.harness.archive.record import Acceptance, Timing
+from fmha.harness.archive.record_files import _checksum
 from fmha.harness.contract.machine import Gpu
 from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
 from fmha.harness.trends.extract import CACHE_FILE, Facts, facts
-from fmha.harness.trends.gpus import gpus
+from fmha.harness.trends.gpu_outliers import gpus
 from fmha.harness.trends.series import Trends, trends
 from tests.evidence.records import IDS, STARTED, VARIANT, archived, measured, record
 from tests.harness.support import GOOD

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fmha.harness.worker.devices.executor import Answer, Payload, _Devices, serve
-from fmha.harness.worker.devices.frames import Channel
+from fmha.harness.worker.devices.executor_frames import Channel
 from tests.worker.numpy_device import NumpyDevice
 
 FINDING = {"rule": "race", "severity": "error", "message": "two writers", "where": {}}

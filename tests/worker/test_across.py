@@ -277,7 +277,8 @@ executor.close()
 
 def test_an_executor_has_no_code_that_judges() -> None:
     program = (
-        "import sys, fmha.harness.worker.devices.executor, fmha.harness.worker.devices.emulator; print(*sys.modules)"
+        "import sys, fmha.harness.worker.devices.executor, fmha.harness.worker.devices.emulator_device;"
+        " print(*sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, timeout=120)
     modules = ran.stdout.split()

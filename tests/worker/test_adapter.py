@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fmha.harness.judge.case import Case, Field, case_of
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import MOST_SHOWN, AdapterError
 from fmha.harness.worker.subjects.called import subject_of

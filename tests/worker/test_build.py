@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.compilers.build import build_variants, warnings
+from fmha.harness.worker.compilers.build_kernels import build_variants, warnings
 from fmha.harness.worker.compilers.sources import hash_sources
 
 VARIANT = VARIANTS[0]

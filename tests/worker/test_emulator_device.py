@@ -17,7 +17,7 @@ from fmha.harness.kernel_side.launch import tensor_map
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.across import Executor
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 
 PTX = """\
 .version 9.0

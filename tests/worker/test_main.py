@@ -110,12 +110,12 @@ def test_a_run_reaches_the_emulator_through_one_file(repository):
     names = {path.relative_to(repository).as_posix() for path in files}
     beside = ("harness/cli/", "harness/emulate/", "harness/mcp/", "harness/scripted/", "harness/see/")
     assert {name for name in names if not name.startswith(beside)} == {
-        "harness/bench/trials/order.py",
-        "harness/bench/trials/strangers.py",
-        "harness/hosts/installed.py",
+        "harness/bench/trials/trial_order.py",
+        "harness/bench/trials/triton_times.py",
+        "harness/hosts/installed_commit.py",
         "harness/problems/extension.py",  # the runtime that an answer's host code links to
         "harness/report/details.py",
-        "harness/worker/devices/emulator.py",
+        "harness/worker/devices/emulator_device.py",
         "harness/worker/devices/grid_before.py",  # what the former runs before a launch that overlaps
     }
-    assert DEVICES["emulator"].startswith("fmha.harness.worker.devices.emulator:")
+    assert DEVICES["emulator"].startswith("fmha.harness.worker.devices.emulator_device:")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.contract.protocol import LaunchShape, Variant
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.compilers.cache import CacheError
 from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes

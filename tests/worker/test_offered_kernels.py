@@ -10,7 +10,7 @@ import pytest
 from fmha.harness import isolate
 from fmha.harness.judge.identity import installed_root
 from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.planner.offer import OfferError, offered
+from fmha.harness.worker.planner.offered_kernels import OfferError, offered
 
 LIES = {
     "a path out of the tree": ("source='../../secret.cu'", "no file of the tree"),

@@ -13,7 +13,7 @@ from fmha.harness.contract.protocol import PeerCell, Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.gate import judge
 from fmha.harness.judge.status import Status
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.subjects.peers import PEERS, Peer, RefusedError, refusal
 from tests.worker.numpy_device import NumpyDevice
 

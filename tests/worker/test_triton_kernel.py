@@ -15,7 +15,7 @@ import pytest
 from fmha.harness.judge.case import Case, Field, parse_case
 from fmha.harness.triton_kernel import TritonKernel
 from fmha.harness.worker.subjects.kernel import Output
-from fmha.harness.worker.subjects.modules import module_of
+from fmha.harness.worker.subjects.repository_modules import module_of
 
 pytestmark = pytest.mark.triton
 

@@ -8,7 +8,7 @@ import pytest
 from fmha.harness.contract.protocol import Configuration, Job
 from fmha.harness.judge.case import Case
 from fmha.harness.judge.schedules import schedules_of
-from fmha.harness.worker.pool.spread import WORTH_SECONDS, estimates, spread
+from fmha.harness.worker.pool.worker_shares import WORTH_SECONDS, estimates, spread
 
 SMALL, MIDDLE, LARGE = (Configuration(64, t, 128) for t in (1, 32, 128))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Modelled
+from fmha.emulator.timing.launch_time import Modelled
 from fmha.harness.see.call_time import seconds_of
 from tools import flash4, published
 from tools.blackwell import gluon, kittens

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.scripted.emulated import running
-from fmha.harness.scripted.machine import ScriptOptions
+from fmha.harness.scripted.script_machine import ScriptOptions
 
 
 @cache

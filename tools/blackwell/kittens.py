@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from fmha.emulator import programs
-from fmha.emulator.timing.launch import Modelled
+from fmha.emulator.timing.launch_time import Modelled
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 FLAGS: Final = (

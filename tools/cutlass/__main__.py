@@ -29,7 +29,7 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 LAUNCH_US: Final = (
     0.6  # of 132 CTAs that wait for the launch before them, measured on an H200 by tools/timing/launch.cu
 )
-SOURCE: Final = Path(__file__).with_name("gemm.cu")
+SOURCE: Final = Path(__file__).with_name("cutlass_gemm.cu")
 
 
 @dataclass(frozen=True, slots=True)

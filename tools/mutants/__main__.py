@@ -21,11 +21,11 @@ from fmha.harness.config import Matrix, load
 from fmha.harness.contract.protocol import Configuration
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.compilers.sources import hash_sources
-from tools.mutants import library, page
+from tools.mutants import library, mutants_page
 from tools.mutants.campaign import CampaignError, Plan, cases_of, kept_of, part_of, run
 from tools.mutants.examine import Suite
-from tools.mutants.kept import Case, Outcome
-from tools.mutants.order import Hints
+from tools.mutants.kept_verdicts import Case, Outcome
+from tools.mutants.mutant_order import Hints
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, str(error))
     except CampaignError as error:
         return _fail(3, str(error))
-    data = page.record(outcomes, plan, hash_sources(ROOT), everything, _recorded() if options.file is None else None)
+    data = mutants_page.record(
+        outcomes, plan, hash_sources(ROOT), everything, _recorded() if options.file is None else None
+    )
     if options.record:
         options.record.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return _told(data, write=options.file is None and (options.write or len(outcomes) == data["library"]))
@@ -101,7 +103,7 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
         jobs=options.jobs,
         hints=_hints(),
     )
-    return plan if options.afresh else replace(plan, recorded=page.outcomes_of(_recorded(), plan))
+    return plan if options.afresh else replace(plan, recorded=mutants_page.outcomes_of(_recorded(), plan))
 
 
 def _recorded() -> dict[str, Any]:
@@ -143,7 +145,7 @@ class _Progress:
 
 
 def _told(data: dict[str, Any], *, write: bool) -> int:
-    live, wrong = page.survivors(data), page.refuted(data)
+    live, wrong = mutants_page.survivors(data), mutants_page.refuted(data)
     for case in live:
         print(f"survived: {case['name']} on {case['arch']}: {case['did']}")
     for title in wrong:
@@ -154,8 +156,8 @@ def _told(data: dict[str, Any], *, write: bool) -> int:
     if write:
         RECORD.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         document = ROOT / "docs/reference/mutants.md"
-        head = document.read_text(encoding="utf-8").partition(page.MARK)[0]
-        document.write_text(head + page.tables(data), encoding="utf-8")
+        head = document.read_text(encoding="utf-8").partition(mutants_page.MARK)[0]
+        document.write_text(head + mutants_page.tables(data), encoding="utf-8")
         print("wrote results/mutants.json and docs/reference/mutants.md")
     return 1 if live or wrong else 0
 

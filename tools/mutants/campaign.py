@@ -25,12 +25,12 @@ from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.processes.groups import die_with_parent
-from tools.mutants.builds import SOURCES, build_all
 from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
-from tools.mutants.kept import Case, Kept, Outcome
+from tools.mutants.kept_verdicts import Case, Kept, Outcome
 from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
-from tools.mutants.order import SLOW, Facts, Hints, by_variant, changed_functions, changed_lines, ordered
+from tools.mutants.mutant_builds import SOURCES, build_all
+from tools.mutants.mutant_order import SLOW, Facts, Hints, by_variant, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 

@@ -24,10 +24,10 @@ from fmha.harness.judge.gate import HAZARDS, judge
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.planner.sides import side_of
-from tools.mutants.builds import BuildFailedError, Built, built, code, lines_of
-from tools.mutants.order import by_variant
+from tools.mutants.mutant_builds import BuildFailedError, Built, built, code, lines_of
+from tools.mutants.mutant_order import by_variant
 
 Kind = Literal["build", "gate", "hazard", "written", "timeout", "crash", "refused"]
 Kernels = Mapping[Variant, Sequence[Configuration]]

@@ -17,10 +17,10 @@ from fmha.harness.contract.protocol import Configuration, Event, Job, Variant
 from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.compilers.sources import hash_sources
-from fmha.harness.worker.devices.emulator import EmulatorDevice, forget_executed
-from tools.mutants.builds import SOURCES, built
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice, forget_executed
 from tools.mutants.examine import SCHEDULES, Suite
-from tools.mutants.order import Facts, by_variant
+from tools.mutants.mutant_builds import SOURCES, built
+from tools.mutants.mutant_order import Facts, by_variant
 
 
 def known(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Facts | None:

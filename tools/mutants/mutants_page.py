@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tools.mutants.campaign import Plan, cases_of
 from tools.mutants.examine import Kill
-from tools.mutants.kept import Case, Outcome
+from tools.mutants.kept_verdicts import Case, Outcome
 from tools.mutants.library import ARCHES, CLASSES, Mutant, held_out
 
 MARK: Final = "<!-- What follows is written by `make mutants`. -->\n"

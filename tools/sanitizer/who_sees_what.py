@@ -1,7 +1,7 @@
 """The page of who sees what: compute-sanitizer's words, as tools.sanitizer.host has kept them, beside our own.
 
-    python -m tools.sanitizer.page                          # writes docs/reference/who-sees-what.md
-    python -m tools.sanitizer.page --ours FOLDER            # first runs the programs of FOLDER on the emulator
+    python -m tools.sanitizer.who_sees_what                          # writes docs/reference/who-sees-what.md
+    python -m tools.sanitizer.who_sees_what --ours FOLDER            # first runs the programs of FOLDER on the emulator
 
 Ours for the catalogue is what docs/reference/catalogue.md says of the strict profile.
 """
@@ -33,7 +33,7 @@ For who asks whether the emulator makes NVIDIA's compute-sanitizer superfluous, 
 the same sources: the emulator under the strict profile, compute-sanitizer on an {gpu}
 ({version}, driver {driver}).
 `python -m tools.sanitizer.host` runs its four tools on a machine with a GPU and keeps what they say
-(`results/sanitizer-h200.json`). `python -m tools.sanitizer.page` makes this page of it, and a test compares.
+(`results/sanitizer-h200.json`). `python -m tools.sanitizer.who_sees_what` makes this page of it, and a test compares.
 
 What a table shows as a dash was run, and nothing was said of it. A launch that hangs is not run on the GPU: no tool has
 a word for that, the emulator names the warps that wait.

@@ -13,7 +13,7 @@ enum class Addressing : u8 { wrap, clamp, mirror, border };  // as cudaTextureAd
 
 constexpr u32 kMostChannels = 4, kMostDimensions = 3;
 
-// As emulator/textures.py lays it out.
+// As emulator/texture_objects.py lays it out.
 struct Image {
     u64 address = 0;
     u64 pitch = 0, plane = 0;                        // bytes from a row to the next; from a plane or a layer

@@ -1,4 +1,4 @@
-#include "timing/order.hpp"
+#include "timing/rank_order.hpp"
 
 #include <algorithm>
 #include <array>

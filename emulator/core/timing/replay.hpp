@@ -62,7 +62,7 @@ struct Result {
 };
 
 // Replays `clusters`, each one CTA on one SM together, or each CTA of a larger cluster on an SM of its own. `ranks`: by
-// pc, the order in which a warp executes what it did (order.hpp); none: the PTX's.
+// pc, the order in which a warp executes what it did (rank_order.hpp); none: the PTX's.
 Result replay(const Program& program, const std::vector<const ClusterRecording*>& clusters, const Times& times,
               const Share& share, bool traced, const std::vector<i64>& ranks);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "timing/costs.hpp"
-#include "timing/order.hpp"
+#include "timing/rank_order.hpp"
 #include "timing/servers.hpp"
 #include "timing/turns.hpp"
 

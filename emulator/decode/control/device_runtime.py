@@ -73,7 +73,7 @@ def at_call(callee: Function, call: Instruction) -> Function:
 
 
 def take_step(b: Builder, m: Modifiers) -> None:
-    """What a call of a step becomes (calls.py)."""
+    """What a call of a step becomes (inlined_calls.py)."""
     name = m.choose({step: step for step in STEPS})
     m.done()
     takes, gives = STEPS[name]

@@ -1,4 +1,4 @@
-"""What calls of recursive functions become (calls.py, frames.py): records of the machine's own."""
+"""What calls of recursive functions become (inlined_calls.py, frames.py): records of the machine's own."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ def nothing(b: Builder, m: Modifiers) -> None:
 
 
 def print_text(b: Builder, m: Modifiers) -> None:
-    """What a call of vprintf becomes (calls.py)."""
+    """What a call of vprintf becomes (inlined_calls.py)."""
     m.done()
     d, text, arguments = b.operands(3)
     b.emit("print", "u32", dst=[b.dst(d, "u32")], src=[b.src(text, "u64"), b.src(arguments, "u64")])
 
 
 def fail_assertion(b: Builder, m: Modifiers) -> None:
-    """What a call of __assertfail becomes (calls.py)."""
+    """What a call of __assertfail becomes (inlined_calls.py)."""
     m.done()
     message, file, line, function = b.operands(4)
     b.emit(
@@ -37,21 +37,21 @@ def fail_assertion(b: Builder, m: Modifiers) -> None:
 
 
 def allocate_memory(b: Builder, m: Modifiers) -> None:
-    """What a call of malloc becomes (calls.py)."""
+    """What a call of malloc becomes (inlined_calls.py)."""
     m.done()
     d, size = b.operands(2)
     b.emit("heap_malloc", "u64", dst=[b.dst(d, "u64")], src=[b.src(size, "u64")])
 
 
 def free_memory(b: Builder, m: Modifiers) -> None:
-    """What a call of free becomes (calls.py)."""
+    """What a call of free becomes (inlined_calls.py)."""
     m.done()
     (address,) = b.operands(1)
     b.emit("heap_free", "u64", src=[b.src(address, "u64")])
 
 
 def no_callee(b: Builder, m: Modifiers) -> None:
-    """Where the address of an indirect call was that of no known function (calls.py)."""
+    """Where the address of an indirect call was that of no known function (inlined_calls.py)."""
     m.done()
     b.emit("trap", immediate=1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import SPACES, Builder
-from fmha.emulator.decode.mma.matrix import type_bits
+from fmha.emulator.decode.mma.mma_sync import type_bits
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import Operand, Vector
 

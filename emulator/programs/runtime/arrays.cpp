@@ -95,7 +95,7 @@ int texel_of(const ChannelFormat& f) {
     for (const int bits : {f.y, f.z, f.w})
         if (bits && bits != f.x) return -1;
     if ((!f.y && f.z) || (f.z > 0) != (f.w > 0)) return -1;             // one, two or four channels
-    constexpr int kNumbers[3][3] = {{1, 3, 6}, {0, 2, 5}, {-1, 4, 7}};  // of emulator/textures.py
+    constexpr int kNumbers[3][3] = {{1, 3, 6}, {0, 2, 5}, {-1, 4, 7}};  // of emulator/texture_objects.py
     const int size = f.x == 8 ? 0 : f.x == 16 ? 1 : f.x == 32 ? 2 : -1;
     return size < 0 || f.kind < 0 || f.kind > 2 ? -1 : kNumbers[f.kind][size];
 }

@@ -1,7 +1,7 @@
 // CUDA arrays: elements that textures and surfaces read. Their rows lie one behind the other in memory of the device.
 #pragma once
 
-#include "copy.hpp"
+#include "cuda_copy.hpp"
 
 namespace fmha {
 

@@ -1,4 +1,4 @@
-#include "copy.hpp"
+#include "cuda_copy.hpp"
 
 namespace fmha {
 namespace {

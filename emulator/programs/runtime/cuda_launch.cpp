@@ -1,4 +1,4 @@
-#include "launch.hpp"
+#include "cuda_launch.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // cudaMalloc, cudaMemcpy, cudaMemset and what belongs to them.
 #include "arrays.hpp"
-#include "copy.hpp"
+#include "cuda_copy.hpp"
 #include "pools.hpp"
 
 namespace fmha {

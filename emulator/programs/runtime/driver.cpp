@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "copy.hpp"
-#include "launch.hpp"
+#include "cuda_copy.hpp"
+#include "cuda_launch.hpp"
 
 namespace fmha {
 Status device_attribute(int* out, int number, int device);

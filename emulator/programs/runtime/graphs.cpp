@@ -2,8 +2,8 @@
 // StreamOrder it has as many streams as nodes can run beside one another.
 #include <cstring>
 
-#include "copy.hpp"
-#include "launch.hpp"
+#include "cuda_copy.hpp"
+#include "cuda_launch.hpp"
 
 FMHA_EXPORT fmha::Status cudaStreamCreateWithFlags(void**, unsigned);
 FMHA_EXPORT fmha::Status cudaStreamDestroy(void*);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "graph.hpp"
-#include "order.hpp"
+#include "stream_order.hpp"
 #include "wire.hpp"
 
 namespace fmha {

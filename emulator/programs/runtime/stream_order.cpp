@@ -1,4 +1,4 @@
-#include "order.hpp"
+#include "stream_order.hpp"
 
 #include <algorithm>
 

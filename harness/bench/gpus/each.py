@@ -30,7 +30,7 @@ from fmha.harness.judge.oracle.reference import reference
 from fmha.harness.judge.random_cases import work
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.variants import VARIANTS, kind_of, knows_heads, knows_pages, variant_for
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice
 from fmha.harness.worker.launch.run_attention import run_attention
 

@@ -1,4 +1,4 @@
-"""How a run spreads over the GPUs of a host: `python -m fmha.harness.bench.gpus.spread FOLDER`.
+"""How a run spreads over the GPUs of a host: `python -m fmha.harness.bench.gpus.gpu_scaling FOLDER`.
 
 On 1, 2, 4 ... and all GPUs of this machine, each time through the command: a suite matrix, random cases, and regress,
 whose pairs of builds are timed on one GPU. What is said of each comes from the run's own events:
@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from fmha.harness.bench.gpus.session import SiliconSession, project
+from fmha.harness.bench.gpus.silicon_session import SiliconSession, project
 from fmha.harness.judge.comparison.noise import LEAST_SEEDS
 
 MOST_IDLE_AT_END = 0.1
@@ -195,7 +195,7 @@ def _table(spreads: Sequence[Spread]) -> Iterator[str]:
 def main() -> int:
     """Times a run on growing numbers of GPUs, as the command line says."""
     parser = argparse.ArgumentParser(
-        prog="python -m fmha.harness.bench.gpus.spread", description=(__doc__ or "").split("\n")[0]
+        prog="python -m fmha.harness.bench.gpus.gpu_scaling", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpus", type=int, nargs="+", metavar="N", help="[default: 1, 2, 4 ... and all there are]")

@@ -1,4 +1,4 @@
-"""All that is shown of the Hopper kernels on silicon, in one go: `python -m fmha.harness.bench.gpus.session FOLDER`.
+"""All that is shown of the Hopper kernels on silicon: `python -m fmha.harness.bench.gpus.silicon_session FOLDER`.
 
 FOLDER, a new one, gets a log of each step and session.json with their exit codes and seconds, and
 records/         run records of `fmha run-matrix --host local`, one a suite: what `fmha compare` reads
@@ -31,7 +31,7 @@ import yaml
 
 from fmha.harness import account
 from fmha.harness.bench.shapes.shape_cases import CASES
-from fmha.harness.supervisor import builds
+from fmha.harness.supervisor import build_cache
 from fmha.harness.worker.processes.groups import run_group
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -92,7 +92,7 @@ def project(root: Path, home: Path, device: str) -> None:
     }  # fmt: skip
     (root / "matrix.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     # What this account has built already takes minutes to build again.
-    cache = home / builds.CACHE
+    cache = home / build_cache.CACHE
     cache.mkdir(mode=0o700, parents=True)
     for made in account.folder("builds").glob("sm90_*"):
         (cache / made.name).symlink_to(made)
@@ -139,7 +139,7 @@ def profile(session: SiliconSession, cubins: Path) -> None:
 def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None:
     """All that is shown on a GPU: builds, the matrix, the bench, the sanitizer, the profile."""
     cubins = session.folder / "cubins"
-    session.run("build", [sys.executable, "-m", "fmha.harness.bench.shapes.build", str(cubins)], 120)
+    session.run("build", [sys.executable, "-m", "fmha.harness.bench.shapes.build_shapes", str(cubins)], 120)
     matrix(session, "cuda", suites, limit)
     bench = [sys.executable, "-m", "fmha", "bench", "--output", str(session.folder / "bench.json")]
     session.run("bench", bench, 300)
@@ -150,7 +150,7 @@ def on_gpu(session: SiliconSession, suites: Sequence[str], limit: float) -> None
 
 def main() -> int:
     """0 when every step ended with 0."""
-    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.gpus.session", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.gpus.silicon_session", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))

@@ -1,6 +1,7 @@
-"""What the records of two sessions say side by side: `python -m fmha.harness.bench.gpus.suites FOLDER FOLDER > JSON`.
+"""The records of two sessions side by side: `python -m fmha.harness.bench.gpus.two_sessions FOLDER FOLDER > JSON`.
 
-Each FOLDER is one of `python -m fmha.harness.bench.gpus.session`, the first from a GPU, the second from the emulator.
+Each FOLDER is one of `python -m fmha.harness.bench.gpus.silicon_session`, the first from a GPU, the second from the
+emulator.
 Of every suite: configurations, how many passed, the lowest cosine and the largest LSE error of either; how many gave
 the same bits in both; and the largest difference between the relative L2 errors of one configuration.
 """
@@ -13,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.archive.files import read
 from fmha.harness.archive.record import RunRecord
-from fmha.harness.bench.gpus.session import SUITES
+from fmha.harness.archive.record_files import read
+from fmha.harness.bench.gpus.silicon_session import SUITES
 from fmha.harness.judge.status import Status
 
 

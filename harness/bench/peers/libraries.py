@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fmha.harness.bench.peers.rows import PeerInputs, PeerRow
+from fmha.harness.bench.peers.peer_rows import PeerInputs, PeerRow
 
 Call = Callable[[], Any]  # o, of the shape of `Inputs.q`
 Maker = Callable[[PeerRow, PeerInputs], Call]

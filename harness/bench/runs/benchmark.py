@@ -1,7 +1,7 @@
 """The benchmark: ours and what a user would pick instead, in one run on one GPU.
 
 `python -m fmha.harness.bench.runs.benchmark FOLDER OUT.json [--no-flex]`; the kernels of
-fmha.harness.bench.shapes.build lie in FOLDER.
+fmha.harness.bench.shapes.build_shapes lie in FOLDER.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from fmha.harness.bench.peers import torch_calls as peers
-from fmha.harness.bench.runs.calls import TorchCall, error, inputs
+from fmha.harness.bench.runs.our_kernels import TorchCall, error, inputs
 from fmha.harness.bench.shapes.cases import decode, prefill
 from fmha.harness.bench.shapes.launch_problem import BuiltKernel
-from fmha.harness.bench.shapes.plans import TRIED, LaunchPlan
 from fmha.harness.bench.shapes.problem import Problem
-from fmha.harness.bench.shapes.variants import CANDIDATES
-from fmha.harness.bench.timing.graphs import cold_call, cold_graph, graph_replay
+from fmha.harness.bench.shapes.tried_plans import TRIED, LaunchPlan
+from fmha.harness.bench.shapes.tried_variants import CANDIDATES
+from fmha.harness.bench.timing.graph_replay import cold_call, cold_graph, graph_replay
 from fmha.harness.worker.devices.cuda import CudaDevice
 
 SETS_BYTES = 400 << 20  # of inputs that a graph walks through: several times the L2

@@ -36,9 +36,9 @@ from fmha.harness.bench.peers.libraries import (
     packed_of,
     tokens_of,
 )
-from fmha.harness.bench.peers.rows import ROWS, PeerInputs, PeerRow, draw, error_of
+from fmha.harness.bench.peers.peer_rows import ROWS, PeerInputs, PeerRow, draw, error_of
 from fmha.harness.bench.timing import box
-from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.bench.timing.graph_replay import captured, in_turn
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side.launch import Call as Launched
 

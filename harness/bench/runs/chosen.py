@@ -29,10 +29,10 @@ from fmha.harness.attention.entry import listed
 from fmha.harness.attention.given import AttentionArguments, Tensors
 from fmha.harness.attention.plans import AttentionPlan
 from fmha.harness.bench.peers.libraries import PEERS, by_head, ends_of, packed_of, tokens_of
-from fmha.harness.bench.peers.rows import ROWS, PeerInputs, PeerRow, draw, error_of
+from fmha.harness.bench.peers.peer_rows import ROWS, PeerInputs, PeerRow, draw, error_of
 from fmha.harness.bench.runs import beside, drawn, swept
 from fmha.harness.bench.timing import box
-from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.bench.timing.graph_replay import captured, in_turn
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.price import BALANCED

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import torch
 
-from fmha.harness.bench.peers.rows import ROWS, PeerRow, lengths_of
+from fmha.harness.bench.peers.peer_rows import ROWS, PeerRow, lengths_of
 from fmha.harness.bench.runs import beside
 from fmha.harness.bench.runs.swept import build_all
 from fmha.harness.bench.timing import box

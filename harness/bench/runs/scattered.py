@@ -23,7 +23,7 @@ import torch
 from fmha.harness import exact
 from fmha.harness.attention import attention
 from fmha.harness.bench.runs.beside import MOST_ERROR, MOST_SETS, SETS_BYTES
-from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.bench.timing.graph_replay import captured, in_turn
 
 PAGE_SIZES: Final = (16, 64, 256)
 HEAD_DIMS: Final = (64, 128, 256, 512)

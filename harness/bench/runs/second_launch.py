@@ -1,4 +1,4 @@
-"""What the second launch of a split call costs: `python -m fmha.harness.bench.runs.launches RECORD`.
+"""What the second launch of a split call costs: `python -m fmha.harness.bench.runs.second_launch RECORD`.
 
 Needs a Hopper GPU and torch. Of each shape the call as it is, forward and merge, and its forward kernel alone, which
 leaves partial results: what one kernel in place of two could win at most, before its own merge takes anything. Both as
@@ -23,7 +23,7 @@ from fmha.harness.attention.tensors import read
 from fmha.harness.bench.runs.beside import host_time
 from fmha.harness.bench.runs.swept import DecodeShape, arguments_of, inputs_of
 from fmha.harness.bench.timing import box
-from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.bench.timing.graph_replay import captured, in_turn
 from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared
 

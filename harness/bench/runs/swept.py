@@ -33,7 +33,7 @@ from fmha.harness.attention.entry import listed
 from fmha.harness.attention.given import AttentionArguments
 from fmha.harness.attention.plans import AttentionPlan
 from fmha.harness.bench.timing import box
-from fmha.harness.bench.timing.graphs import captured, in_turn
+from fmha.harness.bench.timing.graph_replay import captured, in_turn
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.kernel_side.choice import ARCH, Balance, kind_of
@@ -42,7 +42,7 @@ from fmha.harness.kernel_side.params import SM90_KERNELS, SM90_KINDS, sm90_launc
 from fmha.harness.kernel_side.price import BALANCED, MULTIPROCESSORS, PART_KEYS
 from fmha.harness.kernel_side.variants import VARIANTS, balances, knows_heads, knows_lengths, knows_pages, rows_define
 from fmha.harness.kernel_side.variants import kind_of as variant_kind
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 
 SETS_BYTES: Final = 400 << 20
 MOST_SETS: Final = 12

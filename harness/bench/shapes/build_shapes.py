@@ -1,4 +1,4 @@
-"""Compiles every shape that is tried: `python -m fmha.harness.bench.shapes.build FOLDER`."""
+"""Compiles every shape that is tried: `python -m fmha.harness.bench.shapes.build_shapes FOLDER`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fmha.harness.bench.shapes.launch_shapes import BuildShape
-from fmha.harness.bench.shapes.variants import CANDIDATES
+from fmha.harness.bench.shapes.tried_variants import CANDIDATES
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernel"

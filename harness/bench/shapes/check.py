@@ -13,7 +13,7 @@ from fmha.harness.bench.shapes.cases import checks
 from fmha.harness.bench.shapes.check_numbers import verdict
 from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
 from fmha.harness.bench.shapes.problem import draw, reference
-from fmha.harness.bench.shapes.variants import ALL, CANDIDATES
+from fmha.harness.bench.shapes.tried_variants import ALL, CANDIDATES
 from fmha.harness.worker.devices.cuda import CudaDevice
 
 FEW = 8  # the branches

@@ -10,7 +10,7 @@ from pathlib import Path
 from fmha.harness.bench.shapes.cases import decode, prefill
 from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
 from fmha.harness.bench.shapes.problem import draw
-from fmha.harness.bench.shapes.variants import CANDIDATES
+from fmha.harness.bench.shapes.tried_variants import CANDIDATES
 from fmha.harness.worker.devices.cuda import CudaDevice
 
 if __name__ == "__main__":

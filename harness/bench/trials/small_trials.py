@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.bench.shapes.build import PTX, command
+from fmha.harness.bench.shapes.build_shapes import PTX, command
 from fmha.harness.bench.shapes.check_numbers import verdict
 from fmha.harness.bench.shapes.launch_problem import BuiltKernel, run_once
 from fmha.harness.bench.shapes.launch_shapes import BuildShape
 from fmha.harness.bench.shapes.problem import Problem, draw, reference
-from fmha.harness.bench.shapes.variants import ALL
+from fmha.harness.bench.shapes.tried_variants import ALL
 from fmha.harness.bench.trials.trial import Trial
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 
 
 def small(trial: Trial) -> Problem:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from fmha.harness.bench.runs.benchmark import SETS_BYTES
-from fmha.harness.bench.runs.calls import TorchCall, error, inputs
+from fmha.harness.bench.runs.our_kernels import TorchCall, error, inputs
 from fmha.harness.bench.shapes.launch_problem import BuiltKernel
 from fmha.harness.bench.shapes.problem import Problem
-from fmha.harness.bench.timing.graphs import captured, cold_call, graph_replay
+from fmha.harness.bench.timing.graph_replay import captured, cold_call, graph_replay
 from fmha.harness.bench.trials.clocks import read, summary
 from fmha.harness.bench.trials.trial import Trial
 from fmha.harness.worker.devices.cuda import CudaDevice

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from fmha.harness.bench.shapes.cases import decode, prefill
 from fmha.harness.bench.shapes.launch_shapes import SHAPES, BuildShape
-from fmha.harness.bench.shapes.plans import LaunchPlan
 from fmha.harness.bench.shapes.problem import Problem
-from fmha.harness.bench.shapes.variants import REBUILT
+from fmha.harness.bench.shapes.tried_plans import LaunchPlan
+from fmha.harness.bench.shapes.tried_variants import REBUILT
 
 MULTIPROCESSORS = 132
 KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")

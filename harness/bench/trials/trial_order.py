@@ -1,5 +1,5 @@
 """Whether the timing model puts trials in the order in which they were measured:
-`python -m fmha.harness.bench.trials.order RECORD`, a file of `fmha.harness.bench.trials.tried`.
+`python -m fmha.harness.bench.trials.trial_order RECORD`, a file of `fmha.harness.bench.trials.tried`.
 
 Each trial of the record is launched on the emulator at its full size with the timing of an H200, a few of its CTAs, and
 the model says how long the call takes. Trials of one problem are a pair where their builds or splits differ, or
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.bench.shapes.launch_problem import launch, output_sizes
-from fmha.harness.bench.shapes.variants import ALL
-from fmha.harness.bench.trials.emulated import kernel_of
+from fmha.harness.bench.shapes.tried_variants import ALL
+from fmha.harness.bench.trials.small_trials import kernel_of
 from fmha.harness.bench.trials.trial import Trial, every_trial
 from fmha.harness.bench.trials.tried import row_of
 from fmha.harness.see.call_time import seconds_of
 from fmha.harness.see.lengths import numbers
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 
 GPU: Final = "h200"
 PROBLEM: Final = ("kind", "head_dim", "shared_kv")
@@ -148,7 +148,7 @@ def _named(row: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 def main() -> int:
     """Says how well the model orders a record's trials."""
-    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.order", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.trial_order", description=__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--only", default="", help="trials whose kind and build have this word")
     given = parser.parse_args()

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.bench.shapes.variants import ALL, REBUILT, RESHAPED
+from fmha.harness.bench.shapes.tried_variants import ALL, REBUILT, RESHAPED
 from fmha.harness.bench.trials.trial import Trial, clocked, every_trial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,7 +51,7 @@ def row_of(trial: Trial, measured: dict[str, Any]) -> dict[str, Any]:
 
 def on_emulator(trials: Sequence[Trial], keep: Keep) -> None:
     """Runs each launch that differs once on the emulator, and keeps what it says."""
-    from fmha.harness.bench.trials.emulated import attempt
+    from fmha.harness.bench.trials.small_trials import attempt
 
     seen = set()
     for trial in trials:
@@ -86,7 +86,7 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     import torch
 
     from fmha.harness.bench.peers.torch_calls import environment
-    from fmha.harness.bench.shapes.build import build_candidates
+    from fmha.harness.bench.shapes.build_shapes import build_candidates
     from fmha.harness.bench.shapes.launch_problem import BuiltKernel
     from fmha.harness.bench.trials import timed_trials
     from fmha.harness.worker.devices.cuda import CudaDevice

@@ -1,5 +1,5 @@
 """What the timing model says of a Triton kernel that was measured on an H200:
-`python -m fmha.harness.bench.trials.strangers results/bench-h200.json`. It needs Triton and torch.
+`python -m fmha.harness.bench.trials.triton_times results/bench-h200.json`. It needs Triton and torch.
 
 The kernel is that of fmha.harness.bench.peers.split_kv, in the configuration that the record has as its fastest. It is
 compiled by the Triton that is installed, which need not be the one that was measured.
@@ -85,7 +85,7 @@ def modelled_us(kind: str, head_dim: int, splits: int, block: int, keys: int, wa
 
 def main() -> int:
     """Says how far the model is off for the Triton rows of a record."""
-    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.strangers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.trials.triton_times", description=__doc__)
     parser.add_argument("record", type=Path)
     errors = []
     for row in json.loads(parser.parse_args().record.read_text())["rows"]:

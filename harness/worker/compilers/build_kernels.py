@@ -26,16 +26,16 @@ from fmha.harness.contract.protocol import BuildResult, Resources, Variant
 from fmha.harness.isolate import VARIABLE
 from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
+from fmha.harness.worker.compilers.build_inputs import inputs_of
+from fmha.harness.worker.compilers.build_steps import LOG, CompileTask, Flags, asked_for, beside, compiled
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.hints import with_hint
-from fmha.harness.worker.compilers.inputs import inputs_of
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.special_registers import special_registers
-from fmha.harness.worker.compilers.steps import LOG, CompileTask, Flags, asked_for, beside, compiled
 from fmha.harness.worker.compilers.toolchain import found_compiler, toolchain
 
 MOST_NAMED = 3  # of the variants that are still to be built

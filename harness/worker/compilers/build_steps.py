@@ -15,10 +15,10 @@ from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.abi import HEADERS, header
+from fmha.harness.worker.compilers.build_inputs import CompilerInputs, asks_by_macro
 from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
 from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.inputs import CompilerInputs, asks_by_macro
 from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, searched_by
 from fmha.harness.worker.compilers.sources import hash_sources

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import fmha
+from fmha.harness.worker.compilers.build_inputs import CompilerInputs, listed, made_of, searched
 from fmha.harness.worker.compilers.enclosed import BuildError
 from fmha.harness.worker.compilers.hashes import Hashes
-from fmha.harness.worker.compilers.inputs import CompilerInputs, listed, made_of, searched
 
 CLOCK_NS = 20_000_000  # how far a file's time may lie behind the clock
 _UNSTORED = ("/proc/", "/sys/")

@@ -29,11 +29,11 @@ from fmha.harness.contract.device import (
 )
 from fmha.harness.contract.protocol import Job
 from fmha.harness.isolate import Grant
-from fmha.harness.worker.devices import answers
-from fmha.harness.worker.devices.answers import AnswerError
+from fmha.harness.worker.devices import executor_answers
 from fmha.harness.worker.devices.behind import Behind
+from fmha.harness.worker.devices.executor_answers import AnswerError
+from fmha.harness.worker.devices.executor_frames import MOST_REPORT
 from fmha.harness.worker.devices.factory import DEVICES
-from fmha.harness.worker.devices.frames import MOST_REPORT
 
 T = TypeVar("T")
 WATCHING: Final = "emulator-watching"  # its reports say which lines were executed
@@ -138,7 +138,7 @@ class AcrossDevice:
             return LaunchReport()
         asked = made.asked() | {"do": "launch", "first_plane": self.first_plane}
         done, _ = self._ask(asked, made.payload(), most=MOST_REPORT)
-        return self._checked(lambda: answers.report(done, self._executor.covered))
+        return self._checked(lambda: executor_answers.report(done, self._executor.covered))
 
     def close(self) -> None:
         """Of an executor that is lost there is nothing to close."""
@@ -149,7 +149,7 @@ class AcrossDevice:
 
     def _address(self, request: Mapping[str, Any]) -> int:
         done, _ = self._ask(request)
-        return self._checked(lambda: answers.integer(done, answers.ADDRESSES, "an address"))
+        return self._checked(lambda: executor_answers.integer(done, executor_answers.ADDRESSES, "an address"))
 
     def _ask(
         self, request: Mapping[str, Any], payload: NDArray[Any] | bytes = b"", nbytes: int = 0, **limits: int
@@ -180,17 +180,17 @@ class ClockedDevice(AcrossDevice):
         order = [places.setdefault(launch, len(places)) for launch in kept]  # mostly one launch over and over
         request = {"do": "batch", "launches": [launch.asked() for launch in places], "order": order}
         done, _ = self._ask(request, b"".join(launch.payload() for launch in places))
-        number = self._checked(lambda: answers.integer(done, answers.MOST_NUMBER, "a batch"))
+        number = self._checked(lambda: executor_answers.integer(done, executor_answers.MOST_NUMBER, "a batch"))
 
         def replay() -> float:
             taken, _ = self._ask({"do": "replay", "batch": number})
-            return self._checked(lambda: answers.seconds(taken, "a batch's seconds"))
+            return self._checked(lambda: executor_answers.seconds(taken, "a batch's seconds"))
 
         return replay
 
     def clock(self) -> float | None:
         done, _ = self._ask({"do": "clock"})
-        return None if done is None else self._checked(lambda: answers.seconds(done, "the clock"))
+        return None if done is None else self._checked(lambda: executor_answers.seconds(done, "the clock"))
 
 
 class RatedDevice(ClockedDevice):
@@ -198,7 +198,7 @@ class RatedDevice(ClockedDevice):
 
     def ceilings(self) -> Ceilings:
         done, _ = self._ask({"do": "ceilings"})
-        return self._checked(lambda: answers.ceilings(done))
+        return self._checked(lambda: executor_answers.ceilings(done))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,14 +227,14 @@ class _Launch:
 def _facts(facts: Any) -> Mapping[str, Any]:
     if not isinstance(facts, dict) or facts.keys() != {"name", "artifact", "multiprocessors", "clocked", "rated"}:
         raise AnswerError("a device: not what it is")
-    answers.text(facts["name"], "a device's name", 100)
+    executor_answers.text(facts["name"], "a device's name", 100)
     if (
         facts["artifact"] not in ("ptx", "cubin")
         or type(facts["clocked"]) is not bool
         or type(facts["rated"]) is not bool
     ):
         raise AnswerError("a device: neither of PTX nor of cubins")
-    answers.integer(facts["multiprocessors"], 1 << 20, "multiprocessors")
+    executor_answers.integer(facts["multiprocessors"], 1 << 20, "multiprocessors")
     return facts
 
 

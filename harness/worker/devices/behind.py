@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalError
 from fmha.harness.isolate import Grant, enclose
-from fmha.harness.worker.devices.answers import AnswerError, text
-from fmha.harness.worker.devices.frames import MOST_WORDS, Channel, EndedError, FrameError
+from fmha.harness.worker.devices.executor_answers import AnswerError, text
+from fmha.harness.worker.devices.executor_frames import MOST_WORDS, Channel, EndedError, FrameError
 from fmha.harness.worker.processes.groups import GRACE_SECONDS, describe_exit, memory_kills
 from fmha.harness.worker.processes.heard import Heard
 

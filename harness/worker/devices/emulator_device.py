@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.emulator.coverage import own_of
 from fmha.emulator.device import Around
-from fmha.emulator.timing.launch import Timing
+from fmha.emulator.executed_lines import own_of
+from fmha.emulator.timing.launch_time import Timing
 from fmha.harness.contract.device import (
     DeviceError,
     IllegalError,

@@ -38,8 +38,8 @@ from fmha.harness.contract.device import (
     Stopwatch,
     TensorMapSpec,
 )
+from fmha.harness.worker.devices.executor_frames import Channel, EndedError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
-from fmha.harness.worker.devices.frames import Channel, EndedError
 from fmha.harness.worker.processes.groups import die_with_parent
 
 EXIT_NO_DEVICE = 2

@@ -12,9 +12,9 @@ DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 
 DEVICES = {
     "cuda": "fmha.harness.worker.devices.cuda:CudaDevice",
-    "emulator": "fmha.harness.worker.devices.emulator:EmulatorDevice",
-    "emulator-watching": "fmha.harness.worker.devices.emulator:watching_emulator",
-    "emulator-silicon": "fmha.harness.worker.devices.emulator:silicon_emulator",
+    "emulator": "fmha.harness.worker.devices.emulator_device:EmulatorDevice",
+    "emulator-watching": "fmha.harness.worker.devices.emulator_device:watching_emulator",
+    "emulator-silicon": "fmha.harness.worker.devices.emulator_device:silicon_emulator",
 }
 
 

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from fmha.harness.contract.codec import encode, read_job
 from fmha.harness.errors import FmhaError
-from fmha.harness.worker.pool.spread import shares
 from fmha.harness.worker.pool.supervise import Seat, run_worker
+from fmha.harness.worker.pool.worker_shares import shares
 
 BEAT_SECONDS: Final = 2.0
 ROOM_SECONDS: Final = 60.0  # as long as the supervisor of a run waits

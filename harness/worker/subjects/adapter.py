@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fmha.harness.judge.case import Case, Field
+from fmha.harness.worker.subjects.adapter_frames import Arrays
 from fmha.harness.worker.subjects.adapter_process import AdapterProcess
-from fmha.harness.worker.subjects.frames import Arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fmha.harness.worker.subjects.answers import Description, Launch
+    from fmha.harness.worker.subjects.adapter_answers import Description, Launch
     from fmha.harness.worker.subjects.kernel import Build, Output
 
 
@@ -70,10 +70,10 @@ class Adapter:
     def description(self) -> Description:
         """What the adapter declares, asked for once. AdapterError where it raises or says what no kernel has."""
         self._judging.start()
-        from fmha.harness.worker.subjects import answers  # while it starts
+        from fmha.harness.worker.subjects import adapter_answers  # while it starts
 
         said = self._judging.begin()
-        found = _checked(self._judging, "begin", lambda: answers.description(said, self._root))
+        found = _checked(self._judging, "begin", lambda: adapter_answers.description(said, self._root))
         if not found.plain and not found.called:
             self._of_kernel = self._process(self.tree, kernels=True)
             self._of_kernel.start()
@@ -92,18 +92,18 @@ class Adapter:
         """For each case what speaks against it, None for nothing."""
         if not self.description.faults or not cases:
             return [None] * len(cases)
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         said, _ = self._judging.ask("faults", {"cases": [_said(case) for case in cases]})
-        return _checked(self._judging, "faults", lambda: answers.faults(said["faults"], len(cases)))
+        return _checked(self._judging, "faults", lambda: adapter_answers.faults(said["faults"], len(cases)))
 
     def build(self, case: Case, arch: str) -> Build:
         """What is compiled for a case, as the kernel's side says."""
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         process = self._kernel_side()
         said, _ = process.ask("build", {"case": _said(case), "arch": arch})
-        return _checked(process, "build", lambda: answers.build(said["build"]))
+        return _checked(process, "build", lambda: adapter_answers.build(said["build"]))
 
     def inputs(self, seed: int, case: Case) -> Arrays:
         """They depend on the seed and the case's name alone."""
@@ -143,11 +143,11 @@ class Adapter:
 
     def launches(self, case: Case, arch: str) -> Sequence[Launch]:
         """The launches of a case, as the kernel's side says."""
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         process = self._kernel_side()
         said, _ = process.ask("launches", {"case": _said(case), "arch": arch})
-        return _checked(process, "launches", lambda: answers.launches(said["launches"]))
+        return _checked(process, "launches", lambda: adapter_answers.launches(said["launches"]))
 
     def call(self, case: Case, device: str, inputs: Arrays) -> tuple[Mapping[str, Any], Arrays]:
         """What a callable returns over `inputs` on torch's `device`: torch's names of the types, and the arrays. Raises
@@ -166,7 +166,7 @@ class Adapter:
 
     def batch(self, times: int) -> Callable[[], float]:
         """So many calls, in the call's own process: what makes them, and says how many seconds they took there."""
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         process = self._kernel_side(gpu=self._on_gpu)
         made, _ = process.ask("batch", {"times": times})
@@ -175,7 +175,7 @@ class Adapter:
             begun = time.monotonic()
             said, _ = process.ask("replay", {"batch": made["batch"]})
             most = time.monotonic() - begun
-            return _checked(process, "replay", lambda: answers.seconds(said["seconds"], most))
+            return _checked(process, "replay", lambda: adapter_answers.seconds(said["seconds"], most))
 
         return replay
 
@@ -194,10 +194,10 @@ class Adapter:
         self.close_kernel()
 
     def _buffers(self, what: str, case: Case, process: AdapterProcess) -> Mapping[str, Output]:
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         said, _ = process.ask(what, {"case": _said(case)})
-        return _checked(process, what, lambda: answers.buffers(said["buffers"], what))
+        return _checked(process, what, lambda: adapter_answers.buffers(said["buffers"], what))
 
     @property
     def parted(self) -> bool:

@@ -14,8 +14,8 @@ from fmha.harness.contract.codec import CodecError, decode
 from fmha.harness.contract.device import Dim3
 from fmha.harness.judge.case import Field
 from fmha.harness.text import lines
+from fmha.harness.worker.subjects.adapter_frames import MOST_ARRAYS, MOST_BYTES, MOST_NAME
 from fmha.harness.worker.subjects.dtypes import dtype_of
-from fmha.harness.worker.subjects.frames import MOST_ARRAYS, MOST_BYTES, MOST_NAME
 from fmha.harness.worker.subjects.kernel import PROFILES, At, Build, Output, TensorMap
 
 MOST_WORDS: Final = 20_000  # characters of what went wrong

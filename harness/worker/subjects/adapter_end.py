@@ -24,12 +24,12 @@ import numpy as np
 from fmha.harness.contract.codec import encode
 from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Case
+from fmha.harness.worker.subjects.adapter_frames import Arrays, FrameError, Stream, pieces, received
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
-from fmha.harness.worker.subjects.calls import array_of, batch_of_calls, tensor_of
 from fmha.harness.worker.subjects.dtypes import plain, viewed
-from fmha.harness.worker.subjects.frames import Arrays, FrameError, Stream, pieces, received
 from fmha.harness.worker.subjects.kernel import At, Kernel, Output, Struct, TensorMap
 from fmha.harness.worker.subjects.loading import load_kernel, told
+from fmha.harness.worker.subjects.tensor_calls import array_of, batch_of_calls, tensor_of
 
 Answer = tuple[dict[str, Any], Arrays]
 _PR_SET_PDEATHSIG: Final = 1

@@ -22,7 +22,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.text import one_line
 from fmha.harness.worker.processes.groups import MARK, describe_exit
-from fmha.harness.worker.subjects.frames import MOST_BYTES, Arrays, FrameError, pieces, received
+from fmha.harness.worker.subjects.adapter_frames import MOST_BYTES, Arrays, FrameError, pieces, received
 from fmha.harness.worker.subjects.peers import RefusedError
 
 MODULE: Final = "fmha.harness.worker.subjects.adapter_end"
@@ -227,17 +227,17 @@ class AdapterProcess:
         return self._meaning(answer, what), arrays
 
     def _meaning(self, answer: dict[str, Any], what: str) -> Any:
-        from fmha.harness.worker.subjects import answers
+        from fmha.harness.worker.subjects import adapter_answers
 
         try:
             if answer.keys() == {"done"}:
                 return answer["done"]
             if answer.keys() == {"error"}:
-                raise self._failure(answers.words(answer["error"]), where=self._file)
+                raise self._failure(adapter_answers.words(answer["error"]), where=self._file)
             if answer.keys() == {"refused"}:
-                raise RefusedError(answers.words(answer["refused"]))
+                raise RefusedError(adapter_answers.words(answer["refused"]))
             if answer.keys() == {"wrong"} and isinstance(answer["wrong"], list) and len(answer["wrong"]) == 3:
-                said, where, next_step = map(answers.words, answer["wrong"])
+                said, where, next_step = map(adapter_answers.words, answer["wrong"])
                 raise self._failure(said, where=where, next_step=next_step)
         except ValueError as error:
             raise self.odd(what, error) from error

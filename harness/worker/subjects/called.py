@@ -15,9 +15,9 @@ from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Tim
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.launch.time_builds import UntimedError, time_alone
 from fmha.harness.worker.subjects.adapter import Adapter
+from fmha.harness.worker.subjects.adapter_frames import Arrays
 from fmha.harness.worker.subjects.declared import Declared, DeclaredRun, Expected
 from fmha.harness.worker.subjects.dtypes import dtype_of
-from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.peers import RefusedError
 
 # torch's names of what an output's `dtype` is, where they are not ml_dtypes'.

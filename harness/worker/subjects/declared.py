@@ -26,10 +26,10 @@ from fmha.harness.judge.oracle.measure import Written, general
 from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.launch.time_builds import time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
+from fmha.harness.worker.subjects.adapter_answers import Launch, Packed, Plain, within
+from fmha.harness.worker.subjects.adapter_frames import Arrays
 from fmha.harness.worker.subjects.adapter_process import AdapterError, KernelsError
-from fmha.harness.worker.subjects.answers import Launch, Packed, Plain, within
 from fmha.harness.worker.subjects.dtypes import dtype_of
-from fmha.harness.worker.subjects.frames import Arrays
 from fmha.harness.worker.subjects.kernel import At, Build, Output, TensorMap
 
 MOST_TOLD: Final = 48  # characters

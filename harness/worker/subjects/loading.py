@@ -7,7 +7,7 @@ from pathlib import Path
 from fmha.harness.errors import UserError
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.kernel import Kernel
-from fmha.harness.worker.subjects.modules import module_at, on_path
+from fmha.harness.worker.subjects.repository_modules import module_at, on_path
 
 
 def load_kernel(root: Path, where: str) -> Kernel:

@@ -188,7 +188,7 @@ class Peer:
 
     def timed_alone(self, device: Device, build: BuildResult, cell: PeerCell, inputs: Inputs) -> Timed:
         from fmha.harness.worker.launch.time_builds import time_alone
-        from fmha.harness.worker.subjects.calls import batch_of_calls
+        from fmha.harness.worker.subjects.tensor_calls import batch_of_calls
 
         return time_alone(device, partial(batch_of_calls, self._call(device, cell, inputs)))
 

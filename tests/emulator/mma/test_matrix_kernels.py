@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.device import SCHEDULES, Schedule
-from fmha.emulator.report import Report
+from fmha.emulator.launch_report import Report
 from tests.compiled import nvcc
 from tests.emulator import matrix_fragments as fr
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fmha.emulator.mutation.__main__ import main as mutate
 from fmha.harness.kernel_side.variants import VARIANTS
-from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.build_kernels import build_variants
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

@@ -17,7 +17,7 @@ from fmha.harness.judge.oracle.inputs import Inputs, make_inputs
 from fmha.harness.judge.oracle.measure import measure
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.kernel_side.variants import VARIANTS, goes_through_row_tiles
-from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import run_attention
 
 BY_ENTRY = {variant.entry: variant for variant in VARIANTS}

@@ -9,7 +9,7 @@ import pytest
 from fmha.emulator import Device, PtxError, load_ptx
 from fmha.emulator.ptx import parse
 from fmha.emulator.ptx.deferred import LARGE, DeferredFunction, entry_bodies
-from fmha.emulator.ptx.model import Module
+from fmha.emulator.ptx.parsed_module import Module
 
 _HEAD = """.version 8.8
 .target sm_100a

@@ -7,7 +7,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.ptx import link
-from fmha.emulator.ptx.model import Module
+from fmha.emulator.ptx.parsed_module import Module
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 

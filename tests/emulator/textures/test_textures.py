@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Image, ImageError, PtxError, Sampler, load_ptx
-from fmha.emulator.textures import Addressing, Texel
+from fmha.emulator.texture_objects import Addressing, Texel
 from tests.emulator.texture_filter import FORMATS, ONES, corner_weights, weighted_sum
 from tests.emulator.texture_rig import filled, run
 

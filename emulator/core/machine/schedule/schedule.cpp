@@ -10,7 +10,7 @@
 #include "machine/observer.hpp"
 #include "machine/warp/convergence.hpp"
 #include "ptx/tcgen05/allocation.hpp"
-#include "ptx/tcgen05/load_store.hpp"
+#include "ptx/tcgen05/tensor_load_store.hpp"
 #include "ptx/wgmma/wgmma.hpp"
 #include "timing/recorder.hpp"
 

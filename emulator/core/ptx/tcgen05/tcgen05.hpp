@@ -13,8 +13,8 @@
 // ptx/tcgen05/product/silicon/four_bits.cpp   those of kind::mxf4 and mxf4nvf4
 // ptx/tcgen05/operands/operand_sparse.cpp      metadata of a sparse A, and the product with it
 // ptx/tcgen05/mma.cpp         tcgen05.mma
-// ptx/tcgen05/order.cpp       strict: which operations are pipelined with one another
-// ptx/tcgen05/copy.cpp        tcgen05.cp and tcgen05.shift
+// ptx/tcgen05/pipelining.cpp       strict: which operations are pipelined with one another
+// ptx/tcgen05/tensor_copy.cpp        tcgen05.cp and tcgen05.shift
 // ptx/tcgen05/commit.cpp      tcgen05.commit and the fences
 #pragma once
 

@@ -1,5 +1,5 @@
 // tcgen05.ld, tcgen05.st and their waits (PTX ISA 9.7.16.8).
-#include "ptx/tcgen05/load_store.hpp"
+#include "ptx/tcgen05/tensor_load_store.hpp"
 
 #include <algorithm>
 #include <cmath>
