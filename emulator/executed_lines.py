@@ -11,7 +11,7 @@ from fmha.emulator.ptx.parsed_module import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class ExecutedLines:
     """Lines that hold instructions: true once one of these was executed by a lane.
 
     A line of source counts for the instructions that were compiled from it and for those of the functions that it calls
@@ -22,7 +22,7 @@ class Coverage:
     source: dict[tuple[str, int], bool]  # by file, as `.file` writes it, and line
 
 
-def coverage_of(sources: Sequence[Instruction], executed: bytes) -> Coverage:
+def coverage_of(sources: Sequence[Instruction], executed: bytes) -> ExecutedLines:
     """`sources` and `executed` by pc, as Decoded and Machine have them; no bytes for what was never launched."""
     ptx: dict[int, bool] = {}
     source: dict[tuple[str, int], bool] = {}
@@ -32,7 +32,7 @@ def coverage_of(sources: Sequence[Instruction], executed: bytes) -> Coverage:
         for place in chain_of(instruction.location):
             key = (place.file, place.line)
             source[key] = source.get(key, False) or done
-    return Coverage(ptx, source)
+    return ExecutedLines(ptx, source)
 
 
 def chain_of(location: Location | None) -> Iterator[Location]:

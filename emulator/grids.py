@@ -10,7 +10,7 @@ from typing import Protocol
 from fmha.emulator import _core
 from fmha.emulator.decode import Decoded, launchable
 from fmha.emulator.launch_report import Finding, Waiver, findings_of
-from fmha.emulator.ptx import Function, Module, PtxError
+from fmha.emulator.ptx import Function, ParsedModule, PtxError
 
 Printed = tuple[tuple[bool, bytes], ...]
 # What cudaDeviceGetAttribute tells a kernel, by cudaDeviceAttr: what an H200 and a B200 have in common.
@@ -35,7 +35,7 @@ _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 PORTABLE_CLUSTER = 8
 
 
-class Declared(Protocol):
+class KernelDirectives(Protocol):
     """What a kernel's directives say, as device.Entry has it."""
 
     @property
@@ -67,9 +67,9 @@ def tell_device(machine: _core.Machine) -> None:
 
 def tell_kernels(
     machine: _core.Machine,
-    module: Module,
+    module: ParsedModule,
     host: str,
-    declared: Callable[[Function], Declared],
+    declared: Callable[[Function], KernelDirectives],
     decode: Callable[[str], Decoded],
     most_shared: Callable[[str, int], int],
 ) -> None:
@@ -110,7 +110,7 @@ class Below:
     def __init__(
         self,
         machine: _core.Machine,
-        module: Module,
+        module: ParsedModule,
         decode: Callable[[str], Decoded],
         ran: Callable[[str], None],
         waivers: Sequence[Waiver],

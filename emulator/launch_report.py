@@ -12,7 +12,7 @@ from fmha.emulator.executed_lines import chain_of
 from fmha.emulator.names import brief, in_text, with_variables
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 
 _MOST_TEXT = 160  # characters of an instruction
 _HEADERS = (
@@ -177,7 +177,7 @@ class Report:
     # went into the multiplications of tcgen05.mma and wgmma. thread_seconds is the processor time of the thread that
     # launched.
     stats: dict[str, float]
-    timing: Timing | None = None  # of a device that has one
+    timing: LaunchTiming | None = None  # of a device that has one
     printed: tuple[tuple[bool, bytes], ...] = ()  # by printf or a failed assertion, which is True: to standard error
 
     @property

@@ -105,7 +105,7 @@ _ZERO_REGISTERS = "".join(f"mov.b32 %r{n}, 0;\n" for n in range(20, 52))
 
 
 @dataclass(frozen=True)
-class Loop:
+class InstructionLoop:
     """`body` once an iteration; `before` the loop; `tensor`: with tensor memory; `mma`: in time an MMA."""
 
     body: str
@@ -120,32 +120,34 @@ class Loop:
         return load_ptx(_HEAD.replace("BYTES", str(_BYTES)) + begin + self.before + _NEXT + self.body + tail)
 
 
-_FMA = Loop("fma.rn.f32 %f1, %f1, %f2, %f3;\n" * 16)
+_FMA = InstructionLoop("fma.rn.f32 %f1, %f1, %f2, %f3;\n" * 16)
 _ST_TMEM = f"tcgen05.st.sync.aligned.32x32b.x32.b32 [%r9], {_REGISTERS};\n"
 _LOOPS = {
     "fma.rn.f32": _FMA,
-    "ex2.approx.ftz.f32": Loop("ex2.approx.ftz.f32 %f4, %f2;\n" * 16),
-    "max.f32": Loop("max.f32 %f1, %f1, %f2;\n" * 16),
-    "integer mix": Loop(
+    "ex2.approx.ftz.f32": InstructionLoop("ex2.approx.ftz.f32 %f4, %f2;\n" * 16),
+    "max.f32": InstructionLoop("max.f32 %f1, %f1, %f2;\n" * 16),
+    "integer mix": InstructionLoop(
         "add.s32 %r6, %r1, %r2;\nshl.b32 %r7, %r6, 3;\nxor.b32 %r8, %r7, %r1;\nmul.lo.s32 %r9, %r8, %r6;\n" * 4
     ),
-    "setp + selp": Loop("setp.lt.f32 %p2, %f1, %f3;\nselp.f32 %f5, %f1, %f3, %p2;\n" * 8),
-    "cvt.rn.bf16x2.f32": Loop("cvt.rn.bf16x2.f32 %r6, %f1, %f2;\n" * 16),
-    "shfl.sync.bfly": Loop("shfl.sync.bfly.b32 %r6, %r1, 1, 31, 0xffffffff;\n" * 16),
-    "bar.sync": Loop("bar.sync 0;\n" * 4),
-    "ld + st.shared.v4, adjacent": Loop(
+    "setp + selp": InstructionLoop("setp.lt.f32 %p2, %f1, %f3;\nselp.f32 %f5, %f1, %f3, %p2;\n" * 8),
+    "cvt.rn.bf16x2.f32": InstructionLoop("cvt.rn.bf16x2.f32 %r6, %f1, %f2;\n" * 16),
+    "shfl.sync.bfly": InstructionLoop("shfl.sync.bfly.b32 %r6, %r1, 1, 31, 0xffffffff;\n" * 16),
+    "bar.sync": InstructionLoop("bar.sync 0;\n" * 4),
+    "ld + st.shared.v4, adjacent": InstructionLoop(
         "ld.shared.v4.f32 {%f6, %f7, %f8, %f9}, [%r5];\nst.shared.v4.f32 [%r5], {%f9, %f8, %f7, %f6};\n" * 8
     ),
-    "st.shared.v4, a row a lane": Loop("st.shared.v4.f32 [%r12], {%f1, %f1, %f1, %f1};\n" * 16),
-    "ld.global, adjacent": Loop("ld.global.f32 %f10, [%rd3];\n" * 16),
-    "st.global.v4, a row a lane": Loop("st.global.v4.f32 [%rd5], {%f1, %f1, %f1, %f1};\n" * 16),
-    "tcgen05.ld.x32": Loop(
+    "st.shared.v4, a row a lane": InstructionLoop("st.shared.v4.f32 [%r12], {%f1, %f1, %f1, %f1};\n" * 16),
+    "ld.global, adjacent": InstructionLoop("ld.global.f32 %f10, [%rd3];\n" * 16),
+    "st.global.v4, a row a lane": InstructionLoop("st.global.v4.f32 [%rd5], {%f1, %f1, %f1, %f1};\n" * 16),
+    "tcgen05.ld.x32": InstructionLoop(
         f"tcgen05.ld.sync.aligned.32x32b.x32.b32 {_REGISTERS}, [%r9];\ntcgen05.wait::ld.sync.aligned;\n" * 4,
         before=_ZERO_REGISTERS + _ST_TMEM + "tcgen05.wait::st.sync.aligned;\n",
         tensor=True,
     ),
-    "tcgen05.st.x32": Loop((_ST_TMEM + "tcgen05.wait::st.sync.aligned;\n") * 4, before=_ZERO_REGISTERS, tensor=True),
-    "tcgen05.mma 128x128x16": Loop(
+    "tcgen05.st.x32": InstructionLoop(
+        (_ST_TMEM + "tcgen05.wait::st.sync.aligned;\n") * 4, before=_ZERO_REGISTERS, tensor=True
+    ),
+    "tcgen05.mma 128x128x16": InstructionLoop(
         "@%p3 tcgen05.mma.cta_group::1.kind::f16 [%r8], %rd6, %rd6, %r15, %p6;\n" * 4
         + """@%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
         wait:
@@ -170,7 +172,7 @@ class Rate:
     mma: float
 
 
-def measure(loop: Loop, checks: bool, repeat: int, ctas: int = 1, threads: int = 1) -> Rate:
+def measure(loop: InstructionLoop, checks: bool, repeat: int, ctas: int = 1, threads: int = 1) -> Rate:
     """The best of `repeat` launches. RuntimeError when the machine finds a hazard, or not all threads take part."""
     module = loop.module(_ITERATIONS // 5 if loop.mma else _ITERATIONS)
     device = Device(checks=checks, threads=threads)

@@ -45,7 +45,7 @@ from fmha.emulator.tensormap_rules import (
     OOB_FILLS,
     SWIZZLES,
     Im2col,
-    TensorMap,
+    TensorMapFields,
     check,
     require,
 )
@@ -77,7 +77,7 @@ def encode_tiled(
     """
     if rank is not None:
         require(rank == len(global_dim), "global_dim", list(global_dim), f"must have {rank} entries for rank {rank}")
-    tensor = TensorMap(
+    tensor = TensorMapFields(
         dtype=dtype,
         address=int(address),
         global_dim=tuple(int(size) for size in global_dim),
@@ -111,7 +111,7 @@ def encode_im2col(
 ) -> bytes:
     """The same of a map for im2col copies, from the arguments of cuTensorMapEncodeIm2col: of a tensor of 3 to 5
     dimensions, channels innermost, then W, H and D as far as it has them, then N. Corners are W first."""
-    tensor = TensorMap(
+    tensor = TensorMapFields(
         dtype=dtype,
         address=int(address),
         global_dim=tuple(int(size) for size in global_dim),
@@ -133,7 +133,7 @@ def encode_im2col(
     return _pack(tensor)
 
 
-def _pack_box(tensor: TensorMap) -> tuple[bytes, int, int]:
+def _pack_box(tensor: TensorMapFields) -> tuple[bytes, int, int]:
     """Bytes 56 to 60, 61 to 62 and 63."""
     strides = sum(stride - 1 << 3 * d for d, stride in enumerate(tensor.element_strides))
     if tensor.im2col is None:
@@ -154,7 +154,7 @@ def _unpack_im2col(rank: int, first: bytes, strides: int, last: int) -> Im2col:
     return Im2col(corners[: rank - 2], corners[rank - 2 :], first[0] + 1, pixels)
 
 
-def _pack(tensor: TensorMap) -> bytes:
+def _pack(tensor: TensorMapFields) -> bytes:
     code, _ = DTYPES[tensor.dtype]
     fill, interleave = OOB_FILLS.index(tensor.oob_fill), INTERLEAVES.index(tensor.interleave)
     promotion = L2_PROMOTIONS.index(tensor.l2_promotion)
@@ -182,7 +182,7 @@ def _checksum(data: bytes) -> int:
     return zlib.crc32(data[:8] + fields.to_bytes(4, "little") + data[16 : STRUCT.size])
 
 
-def decode(data: bytes) -> TensorMap:
+def decode(data: bytes) -> TensorMapFields:
     """The fields of 128 bytes that `encode_tiled` made. Raises TensorMapError for any others."""
     require(len(data) == NBYTES, "length", len(data), f"a tensor map has {NBYTES} bytes")
     address, magic, kind, layout, checksum, *numbers = STRUCT.unpack(data[: STRUCT.size])
@@ -194,7 +194,7 @@ def decode(data: bytes) -> TensorMap:
     im2col = _unpack_im2col(rank, box, element_strides, last) if last & 0x80 else None
     if im2col:
         element_strides &= ~7  # the innermost dimension's, which is not looked at
-    return TensorMap(
+    return TensorMapFields(
         dtype=list(DTYPES)[kind & 0xF],
         address=address,
         global_dim=tuple(size + 1 for size in numbers[:rank]),

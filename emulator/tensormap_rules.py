@@ -70,7 +70,7 @@ class Im2col:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMap:
+class TensorMapFields:
     """A tensor map's fields, dimensions innermost first. `global_strides` are bytes, of dimensions 1 and up.
 
     `box_dim` is empty in a map for im2col copies.
@@ -115,7 +115,7 @@ def _one_of(argument: str, value: str, names: Sequence[str]) -> None:
     require(value in names, argument, repr(value), "must be one of " + ", ".join(names))
 
 
-def _check_dimensions(tensor: TensorMap) -> None:
+def _check_dimensions(tensor: TensorMapFields) -> None:
     for i, size in enumerate(tensor.global_dim):
         require(0 < size <= 1 << 32, f"global_dim[{i}]", size, "must be in 1..2^32")
     inner = tensor.global_dim[0]
@@ -125,7 +125,7 @@ def _check_dimensions(tensor: TensorMap) -> None:
         require(inner % 2 == 0, "global_dim[0]", inner, f"must be a multiple of 2 for {tensor.dtype}")
 
 
-def _check_address(tensor: TensorMap) -> None:
+def _check_address(tensor: TensorMapFields) -> None:
     if tensor.interleave == "32B" or tensor.dtype in _ALIGN16B:
         alignment, why = 32, f" for {'interleave 32B' if tensor.interleave == '32B' else tensor.dtype}"
     else:
@@ -138,12 +138,12 @@ def _check_address(tensor: TensorMap) -> None:
         require(stride % alignment == 0, argument, stride, f"must be a multiple of {alignment} bytes{why}")
 
 
-def _check_element_strides(tensor: TensorMap) -> None:
+def _check_element_strides(tensor: TensorMapFields) -> None:
     for i, stride in enumerate(tensor.element_strides):
         require(0 < stride <= 8, f"element_strides[{i}]", stride, "must be in 1..8")
 
 
-def _check_pixels(tensor: TensorMap, im2col: Im2col) -> None:
+def _check_pixels(tensor: TensorMapFields, im2col: Im2col) -> None:
     count, bits = tensor.rank - 2, CORNER_BITS[tensor.rank]
     limit = 1 << bits - 1
     for argument, corner in (
@@ -159,7 +159,7 @@ def _check_pixels(tensor: TensorMap, im2col: Im2col) -> None:
     require(bits % 128 == 0, "channels_per_pixel", im2col.channels, rule)
 
 
-def _check_box(tensor: TensorMap) -> None:
+def _check_box(tensor: TensorMapFields) -> None:
     for i, size in enumerate(tensor.box_dim):
         require(0 < size <= 256, f"box_dim[{i}]", size, "must be in 1..256")
     inner = tensor.box_dim[0]
@@ -174,7 +174,7 @@ def _check_box(tensor: TensorMap) -> None:
     require(elements * tensor.element_bits // 8 <= _LARGEST_BOX, "box_dim", list(tensor.box_dim), rule)
 
 
-def _check_modes(tensor: TensorMap) -> None:
+def _check_modes(tensor: TensorMapFields) -> None:
     if tensor.interleave == "32B":
         require(tensor.swizzle == "32B", "swizzle", repr(tensor.swizzle), "must be 32B with interleave 32B")
     if tensor.interleave == "none" and tensor.swizzle != "none":
@@ -196,7 +196,7 @@ def _check_modes(tensor: TensorMap) -> None:
         require(tensor.dtype in _FLOATS, "oob_fill", repr(tensor.oob_fill), rule)
 
 
-def check(tensor: TensorMap) -> None:
+def check(tensor: TensorMapFields) -> None:
     """Raise TensorMapError if the driver refuses these arguments."""
     require(tensor.dtype in DTYPES, "dtype", repr(tensor.dtype), "must be one of " + ", ".join(DTYPES))
     _one_of("interleave", tensor.interleave, INTERLEAVES)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fmha import emulator
 from fmha.emulator import programs
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 from fmha.harness.see.lengths import numbers
 
@@ -176,7 +176,7 @@ def largest_error(kernel: Flash4Kernel, module: emulator.Module) -> float:
     return float(np.abs(out - right.transpose(0, 2, 1, 3)).max())
 
 
-def timing(kernel: Flash4Kernel, module: emulator.Module, batch: int, tokens: int, gpu: str = GPU) -> Timing:
+def timing(kernel: Flash4Kernel, module: emulator.Module, batch: int, tokens: int, gpu: str = GPU) -> LaunchTiming:
     """The recording of a launch."""
     call = Flash4Call(kernel, module, batch, tokens, HIDDEN // kernel.head_dim)
     device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)

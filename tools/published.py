@@ -21,7 +21,7 @@ from typing import Final
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.see.call_time import seconds_of
 from fmha.harness.see.lengths import numbers
 from fmha.harness.worker.compilers.nvcc import find_nvcc
@@ -137,7 +137,7 @@ def tensor_map(kernel: PublishedKernel, address: int, n: int, rows: int) -> byte
     )
 
 
-def timing(module: emulator.Module, kernel: PublishedKernel, n: int, gpu: str = GPU) -> Timing:
+def timing(module: emulator.Module, kernel: PublishedKernel, n: int, gpu: str = GPU) -> LaunchTiming:
     """The recording of a product of n x n x n."""
     device = emulator.Device(checks=False, threads=1, timing=gpu, sampled=True)
     operands = []

@@ -73,7 +73,7 @@ class ScaleTask:
 
 
 class InstantQuestion:
-    """Stands for `slurm.Question`: the answer takes no time."""
+    """Stands for `slurm.SlurmQuestion`: the answer takes no time."""
 
     def __init__(self, run: str) -> None:
         self._answer = slurm.tasks_of(run)

@@ -32,7 +32,7 @@ ROUNDS: Final = 9
 
 
 @dataclass(frozen=True)
-class Pair:
+class TechniquePair:
     """A call by its configuration's name, and what it does without the technique: it has another number of `splits`, or
     the rule `without` is off: "many" is the merge by four warps a row, "drawing" that CTAs draw row tiles."""
 
@@ -57,17 +57,20 @@ class Pair:
 
 
 PAIRS: Final = (
-    *(Pair("merge by four warps a row", f"hd{hd}_t1_sk131072_h16_out-bf16", without="many") for hd in (64, 128, 256)),
     *(
-        Pair("balanced splits over equal ones", f"hd{hd}_t1_sk8192_b24_h128_lens-ragged_out-bf16", splits)
+        TechniquePair("merge by four warps a row", f"hd{hd}_t1_sk131072_h16_out-bf16", without="many")
+        for hd in (64, 128, 256)
+    ),
+    *(
+        TechniquePair("balanced splits over equal ones", f"hd{hd}_t1_sk8192_b24_h128_lens-ragged_out-bf16", splits)
         for hd, splits in ((64, 5), (64, 11), (128, 5), (128, 10), (256, 5), (256, 10))
     ),
     *(
-        Pair("row tiles drawn, not a CTA each", f"hd{hd}_t{t}_sk{t}_b{b}_causal_out-bf16", without="drawing")
+        TechniquePair("row tiles drawn, not a CTA each", f"hd{hd}_t{t}_sk{t}_b{b}_causal_out-bf16", without="drawing")
         for hd, t, b in ((64, 4096, 32), (128, 4096, 32), (256, 4096, 16))
     ),
     *(
-        Pair("priced splits over a neighbour", f"hd{hd}_t1_sk8192_b16_h128_out-bf16", splits)
+        TechniquePair("priced splits over a neighbour", f"hd{hd}_t1_sk8192_b16_h128_out-bf16", splits)
         for hd, splits in ((64, 6), (64, 10), (128, 6), (128, 10), (256, 6), (256, 10))
     ),
 )
@@ -86,7 +89,7 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
     return {"us": round(row["modelled_us"], 2), "splits": row["splits"], "launches": row["launches"]}
 
 
-def predicted(pair: Pair) -> dict[str, Any]:
+def predicted(pair: TechniquePair) -> dict[str, Any]:
     """The model's microseconds with the technique and without it."""
     mine, other = pair.configurations()
     with_it = _short(modelled(mine))
@@ -95,7 +98,7 @@ def predicted(pair: Pair) -> dict[str, Any]:
     return {"with": with_it, "without": without}
 
 
-def measured(pair: Pair) -> dict[str, Any]:
+def measured(pair: TechniquePair) -> dict[str, Any]:
     """Median microseconds of a call, of replays of both graphs in turn."""
     import torch
 

@@ -18,7 +18,7 @@ WORD = 4  # bytes
 
 
 @dataclass(slots=True)
-class Line:
+class LineAccesses:
     """The accesses of one line: of warps, passes they take, passes that they would take without a conflict."""
 
     line: str
@@ -48,15 +48,15 @@ def passes_of(addresses: Mapping[int, int], size: int) -> tuple[int, int, int]:
     return total, least, worst
 
 
-def conflicts(log: Log) -> list[Line]:
+def conflicts(log: Log) -> list[LineAccesses]:
     """By line, the most superfluous passes first. `log` has ACCESSES."""
-    found: dict[tuple[str, str], Line] = {}
+    found: dict[tuple[str, str], LineAccesses] = {}
     for event in log.of("access"):
         if not event["shared"]:
             continue
         what = f"{'store' if event['write'] else 'load'} of {event['size']} bytes"
         key = (log.line(event["pc"]), what)
-        line = found.setdefault(key, Line(*key))
+        line = found.setdefault(key, LineAccesses(*key))
         passes, least, worst = passes_of(dict(lanes_of(event)), event["size"])
         line.accesses += 1
         line.passes += passes

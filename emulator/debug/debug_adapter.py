@@ -55,7 +55,7 @@ Open = Callable[[dict[str, Any]], AbstractContextManager[Debuggee]]  # of the ar
 
 
 @dataclass(slots=True)
-class Adapter:
+class EditorSession:
     """One session with one editor. `open` raises an exception whose message says what is wrong with a launch."""
 
     source: BinaryIO

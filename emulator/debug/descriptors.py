@@ -7,7 +7,7 @@ from typing import Final
 
 from fmha.emulator import _core
 from fmha.emulator.tensormap import decode
-from fmha.emulator.tensormap_rules import TensorMap, TensorMapError
+from fmha.emulator.tensormap_rules import TensorMapError, TensorMapFields
 
 # tcgen05.mma's kinds, in the decoder's order.
 KINDS: Final = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
@@ -84,7 +84,7 @@ def tensor_map(raw: bytes) -> tuple[list[str], bool]:
     return map_lines(found), True
 
 
-def map_lines(found: TensorMap) -> list[str]:
+def map_lines(found: TensorMapFields) -> list[str]:
     """A map in words, innermost dimension first."""
     lines = [f"tensor map of {found.dtype} at 0x{found.address:x}, rank {len(found.global_dim)}"]
     strides = ("", *(f", {stride} bytes apart" for stride in found.global_strides))

@@ -66,7 +66,7 @@ def registers_after(observer: _core.Observer, program: _core.Program, event: See
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ExecutionDifference:
     """The n-th execution of an instruction by a warp of a CTA, in the first launch and in the second."""
 
     launch: int
@@ -81,7 +81,7 @@ class Difference:
     compared: int
 
 
-def first_difference(first: Sequence[Log], second: Sequence[Log]) -> tuple[Difference | None, int]:
+def first_difference(first: Sequence[Log], second: Sequence[Log]) -> tuple[ExecutionDifference | None, int]:
     """The first in the order of the first launch, and how many executions were compared. Both are logs of a TRACE."""
     compared = 0
     for number, (a, b) in enumerate(zip(first, second, strict=False)):
@@ -92,7 +92,7 @@ def first_difference(first: Sequence[Log], second: Sequence[Log]) -> tuple[Diffe
     return None, compared
 
 
-def _of_launch(number: int, a: Log, b: Log) -> tuple[Difference | None, int]:
+def _of_launch(number: int, a: Log, b: Log) -> tuple[ExecutionDifference | None, int]:
     same = aligned(a.sources, b.sources)  # by pc of b, the pc of a, or -1
     left, right = _telling(a), _telling(b)
     right = right[same[right["pc"]] >= 0]
@@ -106,7 +106,7 @@ def _of_launch(number: int, a: Log, b: Log) -> tuple[Difference | None, int]:
     at = int(np.flatnonzero(differ)[np.argmin(events[differ])])
     x, y = left[at_a[at]], right[at_b[at]]
     return (
-        Difference(
+        ExecutionDifference(
             number,
             int(x["cta"]),
             int(x["warp"]),

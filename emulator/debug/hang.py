@@ -53,7 +53,7 @@ class Hang:
     would: dict[Key, list[tuple[int, int, str, str]]] = field(default_factory=dict)  # (CTA, warp, how, line)
 
 
-class Watch:
+class HangWatch:
     """Looks on at a launch, and asks when it hangs. `hangs` has what it found."""
 
     def __init__(self) -> None:

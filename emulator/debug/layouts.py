@@ -24,7 +24,7 @@ THREADS: Final = "threads"  # who wrote what no copy brought
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class MatrixOperand:
     """A matrix that a product reads: A of (rows, k), B of (n, k). `at` has the byte of each element in shared memory,
     or lane << 16 | column where it lies in tensor memory, `half` of a column's elements which."""
 
@@ -52,8 +52,8 @@ class Product:
     mma: str
     line: str
     d: Cells
-    a: Operand
-    b: Operand
+    a: MatrixOperand
+    b: MatrixOperand
     times: int = 1
     name: str = "D"  # whoever knows the kernel gives them names
     a_name: str = "A"
@@ -168,10 +168,10 @@ def _product(log: Log, chain: Sequence[Seen], a: str, b: str) -> Product:
     )
 
 
-def _operand(steps: Sequence[Seen], source: str) -> Operand:
+def _operand(steps: Sequence[Seen], source: str) -> MatrixOperand:
     first = steps[0]
     parts = [_elements(step) for step in steps]
-    return Operand(
+    return MatrixOperand(
         source,
         first["format"],
         first["bits"],
@@ -214,7 +214,7 @@ def cells_of(product: Product) -> dict[int, tuple[int, int]]:
     return {int(cell): (r, c) for (r, c), cell in np.ndenumerate(product.d)}
 
 
-def elements_of(operand: Operand) -> dict[int, list[tuple[int, int]]]:
+def elements_of(operand: MatrixOperand) -> dict[int, list[tuple[int, int]]]:
     """The elements (row, k) that a cell of tensor memory, or a byte of shared memory, holds the first bits of."""
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for (r, k), at in np.ndenumerate(operand.at):

@@ -26,9 +26,9 @@ from fmha.emulator.ptx import (
     Function,
     Immediate,
     Instruction,
-    Module,
     Negated,
     Operand,
+    ParsedModule,
     PtxError,
     Register,
     Sink,
@@ -80,7 +80,7 @@ def units_of(width: int) -> int:
     return max(1, width // 32)
 
 
-def function_address(module: Module, name: str) -> int:
+def function_address(module: ParsedModule, name: str) -> int:
     """Good for comparing and calling only: no allocation lies there."""
     return _FUNCTION_BASE + 16 * list(module.functions).index(name)
 
@@ -132,7 +132,7 @@ _WRITES_NOTHING = frozenset({"setp", "elect", "mbarrier", "clusterlaunchcontrol"
 class Builder:
     """Collects records while the decoders walk a body. One instance a function."""
 
-    def __init__(self, module: Module, function: Function, symbols: Symbols) -> None:
+    def __init__(self, module: ParsedModule, function: Function, symbols: Symbols) -> None:
         self.module = module
         self.function = function
         self.symbols = symbols

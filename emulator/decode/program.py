@@ -20,7 +20,7 @@ from fmha.emulator.decode.mma import matrix_move, mma_sync, wmma
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.scalar import arithmetic, conversion, floating, integers, video
 from fmha.emulator.decode.shared_arrays import mark_arrays
-from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
+from fmha.emulator.ptx import Function, Instruction, ParsedModule, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
 from fmha.emulator.ptx.uncollected import uncollected
 
@@ -116,7 +116,7 @@ def _shared_layout(variables: list[Variable]) -> tuple[dict[str, int], int, int]
     return offsets, end - _core.SHARED_START, alignment
 
 
-def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> tuple[Symbols, int, int, int]:
+def _symbols(module: ParsedModule, function: Function, device: Mapping[str, int]) -> tuple[Symbols, int, int, int]:
     # Arrays of the module that this kernel does not use are not in its memory.
     used = {name for i in function.body for name in _IDENTIFIER.findall(i.text)}
     candidates = (*(v for v in module.variables.values() if v.name in used), *function.variables.values())
@@ -143,7 +143,7 @@ def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> t
     return Symbols(shared_offsets, local, params, dict(device), call_params), shared_bytes, local_bytes, alignment
 
 
-def _extents(module: Module, function: Function, symbols: Symbols) -> dict[str, tuple[int, int]]:
+def _extents(module: ParsedModule, function: Function, symbols: Symbols) -> dict[str, tuple[int, int]]:
     """Where each shared array begins and ends. Dynamic ones end nowhere: the launch says how large they are."""
     extents: dict[str, tuple[int, int]] = {}
     for name, begin in symbols.shared.items():
@@ -241,7 +241,7 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
-def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], apart: bool = False) -> Decoded:
+def decode_entry(module: ParsedModule, name: str, device_symbols: Mapping[str, int], apart: bool = False) -> Decoded:
     """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables. `apart`: also
     the program whose registers share no places, so that its instructions can be ordered anew.
 
@@ -251,7 +251,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], a
         return _decode_entry(module, name, device_symbols, apart)
 
 
-def _decode_entry(module: Module, name: str, device_symbols: Mapping[str, int], apart: bool) -> Decoded:
+def _decode_entry(module: ParsedModule, name: str, device_symbols: Mapping[str, int], apart: bool) -> Decoded:
     module = device_runtime.with_runtime(module)
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)

@@ -16,7 +16,7 @@ from typing import NoReturn, TypeVar
 from fmha.emulator._core import TYPES
 from fmha.emulator.decode.builder import Builder, Symbols
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Function, Instruction, Module, PtxError
+from fmha.emulator.ptx import Function, Instruction, ParsedModule, PtxError
 
 T = TypeVar("T")
 Decoder = Callable[[Builder, Modifiers], None]
@@ -165,7 +165,7 @@ def _walk(
     instruction = Instruction(opcode, (), (), None, 0, opcode, None)
     answers = _Answers(instruction, script, parts)
     function = Function(opcode, True, True, False, (), (), (), {}, {}, {}, {}, 0)
-    builder = Builder(Module((9, 0), target, 64, {}, {}, {}, ""), function, Symbols())
+    builder = Builder(ParsedModule((9, 0), target, 64, {}, {}, {}, ""), function, Symbols())
     builder.begin(instruction, 0)
     try:
         decoder(builder, answers)

@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class SyntaxOperand:
     """One of a line: a register of `type`, empty for the record's, maybe a destination with a predicate of type `pair`;
     or an address in `space`; or a constant."""
 
@@ -95,7 +95,7 @@ class Form:
     text: str
     opcode: str
     parts: tuple[Part, ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[SyntaxOperand, ...]
 
     def read(self, m: Modifiers) -> Taken:
         """Raises PtxError where the modifiers are not those of the line."""
@@ -182,15 +182,15 @@ def _part(words: list[str], optional: bool) -> Part:
     )
 
 
-def _operand(operation: str, text: str, word: str) -> Operand:
+def _operand(operation: str, text: str, word: str) -> SyntaxOperand:
     found = _OPERAND.fullmatch(word)
     if not found:
         raise ValueError(f"row {operation}: an operand is expected where {text!r} has {word!r}")
     if found["space"]:
-        return Operand(space=found["space"])
+        return SyntaxOperand(space=found["space"])
     if found["constant"]:
-        return Operand(constant=True)
-    return Operand(found["type"] or "", found["name"] == "d", found["pair"] or "")
+        return SyntaxOperand(constant=True)
+    return SyntaxOperand(found["type"] or "", found["name"] == "d", found["pair"] or "")
 
 
 def _check(form: Form) -> None:

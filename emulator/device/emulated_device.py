@@ -20,13 +20,13 @@ from fmha.emulator.device.checks import (
     no_entry,
 )
 from fmha.emulator.device.device_memory import Buffer, Memory
-from fmha.emulator.device.executed_marks import Watched
+from fmha.emulator.device.executed_marks import ExecutedMarks
 from fmha.emulator.device.illegal_launch import LaunchError, UnmodelledError
 from fmha.emulator.device.machine_settings import PROFILES, MmaSums, Profile, Schedule, machine_of
 from fmha.emulator.device.module import Dim3, Module, entry_of
 from fmha.emulator.device.parameter_bytes import pack_args
 from fmha.emulator.device.timed import TimedMachine
-from fmha.emulator.executed_lines import Coverage, coverage_of
+from fmha.emulator.executed_lines import ExecutedLines, coverage_of
 from fmha.emulator.grids import Below, tell_kernels
 from fmha.emulator.launch_report import Finding, Report, Waiver, findings_of
 from fmha.emulator.names import brief, readable
@@ -107,7 +107,7 @@ class Device(Memory):
             )
         )
         self._timed = None if timing is None else TimedMachine(self._machine, timing, sampled)
-        self._watched = Watched(self._machine)
+        self._watched = ExecutedMarks(self._machine)
         self._waivers = tuple(waivers)
         self._dynamic_shared: dict[tuple[Module, str], int] = {}  # that launches from the device may have
         self._workspace: Buffer | None = None  # of cooperative launches
@@ -329,7 +329,7 @@ class Device(Memory):
         for an entry that it has not launched, or not watched."""
         return self._watched.executed(module)
 
-    def coverage(self, module: Module, executed: Mapping[str, bytes] | None = None) -> dict[str, Coverage]:
+    def coverage(self, module: Module, executed: Mapping[str, bytes] | None = None) -> dict[str, ExecutedLines]:
         """The lines of each entry of `module`, and what `executed`, by default this device's own, has of them."""
         marks = self.executed(module) if executed is None else executed
         return {entry: coverage_of(self._decode(module, entry).sources, marks[entry]) for entry in module.entries}

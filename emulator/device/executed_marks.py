@@ -8,7 +8,7 @@ from fmha.emulator import _core
 from fmha.emulator.device.module import Module
 
 
-class Watched:
+class ExecutedMarks:
     """The marks of a machine's launches, by the kernel."""
 
     def __init__(self, machine: _core.Machine) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from fmha.emulator.decode import Decoded, decode_entry, parameter_layout
 from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from fmha.emulator.ptx import Function, parse
-from fmha.emulator.ptx import Module as ParsedModule
+from fmha.emulator.ptx import ParsedModule as ParsedModule
 
 Dim3 = tuple[int, int, int]
 

@@ -10,7 +10,7 @@ from fmha.emulator import _core
 from fmha.emulator.decode import Decoded
 from fmha.emulator.device.module import Dim3, Entry
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.emulator.timing.shape import (
     DRAWING,
     SAMPLES,
@@ -77,7 +77,7 @@ class TimedMachine:
         self._machine.glimpsed = [] if nobody else at_once(grid, cluster, shape.slots(self._architecture))
         return shape
 
-    def timing(self, decoded: Decoded, shape: ClustersOfGrid, sizes: Mapping[int, int]) -> Timing:
+    def timing(self, decoded: Decoded, shape: ClustersOfGrid, sizes: Mapping[int, int]) -> LaunchTiming:
         """The time of the launch that was recorded; `sizes` of allocations, by their addresses."""
         assert self._machine.recorder is not None
         held, room = set(), self._architecture.l2_capacity.value
@@ -85,7 +85,7 @@ class TimedMachine:
             room -= sizes.get(base, 0)
             if room >= 0:
                 held.add(base)
-        timing = Timing(
+        timing = LaunchTiming(
             self._architecture,
             self._machine.recorder,
             decoded.apart or decoded.program,

@@ -8,7 +8,7 @@ from fmha.emulator import _core
 from fmha.emulator.decode import function_address
 from fmha.emulator.device.illegal_launch import LaunchError
 from fmha.emulator.device.module import Module
-from fmha.emulator.ptx import Module as ParsedModule
+from fmha.emulator.ptx import ParsedModule as ParsedModule
 from fmha.emulator.ptx import PtxError, Variable
 
 

@@ -6,15 +6,15 @@ noticed.
 """
 
 from fmha.emulator.mutation.notice import Launch, MutantOutcome, MutantTrial, MutationError, run_mutants, schedule_plan
-from fmha.emulator.mutation.operators import Mutant, mutants_of
+from fmha.emulator.mutation.operators import PtxMutant, mutants_of
 from fmha.emulator.mutation.redundant import Redundant, load_redundant
 
 __all__ = [
     "Launch",
-    "Mutant",
     "MutantOutcome",
     "MutantTrial",
     "MutationError",
+    "PtxMutant",
     "Redundant",
     "load_redundant",
     "mutants_of",

@@ -27,7 +27,7 @@ from fmha.emulator.mutation.notice import (
     run_mutant,
     schedule_plan,
 )
-from fmha.emulator.mutation.operators import Mutant, mutants_of
+from fmha.emulator.mutation.operators import PtxMutant, mutants_of
 from fmha.emulator.mutation.proof import check_separation
 from fmha.emulator.mutation.redundant import Redundant, load_redundant
 
@@ -60,11 +60,11 @@ class _Worker:
         cls.launch, cls.plan, cls.kernel, cls.redundant = staticmethod(load_launch(spec)), plan, kernel, redundant
 
     @classmethod
-    def run(cls, mutant: Mutant) -> MutantOutcome:
+    def run(cls, mutant: PtxMutant) -> MutantOutcome:
         return run_mutant(mutant, cls.launch, cls.plan, cls.kernel, cls.redundant)
 
 
-def sample(mutants: list[Mutant], every: int, seed: int) -> list[Mutant]:
+def sample(mutants: list[PtxMutant], every: int, seed: int) -> list[PtxMutant]:
     """Every `every`-th mutant of an order drawn from `seed`, back in the kernel's order."""
     order = list(mutants)
     random.Random(seed).shuffle(order)

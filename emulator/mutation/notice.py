@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from fmha.emulator.device import LaunchError, Module, Schedule, load_ptx
-from fmha.emulator.mutation.operators import Mutant, probe_of
+from fmha.emulator.mutation.operators import PtxMutant, probe_of
 from fmha.emulator.mutation.redundant import Redundant
 from fmha.emulator.ptx import Function, PtxError
 
@@ -41,7 +41,7 @@ class MutationError(Exception):
 class MutantOutcome:
     """`by`: the rule or "wrong numbers" that killed; the reason of a redundant mutant; the error of an invalid one."""
 
-    mutant: Mutant
+    mutant: PtxMutant
     status: Status
     by: str
     schedule: Schedule | None = None
@@ -64,7 +64,7 @@ def check_original(ptx: str, launch: Launch, plan: Plan) -> None:
 
 
 def run_mutant(
-    mutant: Mutant, launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant]
+    mutant: PtxMutant, launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant]
 ) -> MutantOutcome:
     """A mutant on the redundant list is run all the same: one that is killed shows the list to be wrong."""
     try:
@@ -90,7 +90,7 @@ def check_reached(outcome: MutantOutcome, ptx: str, function: Function, launch: 
 
 
 def run_mutants(
-    mutants: Iterable[Mutant], launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant] = ()
+    mutants: Iterable[PtxMutant], launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant] = ()
 ) -> Iterator[MutantOutcome]:
     """Their outcomes in order, each once it is known."""
     for mutant in mutants:

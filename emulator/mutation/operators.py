@@ -42,7 +42,7 @@ _MATRIX_STEPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class PtxMutant:
     """One change of one instruction. `source`: the CUDA place, innermost inlined function first, "" when unknown."""
 
     index: int
@@ -54,7 +54,7 @@ class Mutant:
     ptx: str  # the whole module, line for line as long as the original
 
 
-def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
+def mutants_of(ptx: str, function: Function) -> Iterator[PtxMutant]:
     """Every mutant of `function`, in the order of its body."""
     source = PtxSource(ptx)
     index = 0
@@ -70,11 +70,11 @@ def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
         for kind, what, replacement in changes:
             assert span is not None
             text = source.replaced(span, replacement)
-            yield Mutant(index, kind, what, instruction.line, instruction.text, _place(instruction), text)
+            yield PtxMutant(index, kind, what, instruction.line, instruction.text, _place(instruction), text)
             index += 1
 
 
-def probe_of(ptx: str, function: Function, mutant: Mutant) -> str:
+def probe_of(ptx: str, function: Function, mutant: PtxMutant) -> str:
     """The module with a trap, under the same guard, in the place of the mutant's instruction: is it executed at all?"""
     source = PtxSource(ptx)
     found = next(x for x in function.body if (x.line, x.text) == (mutant.line, mutant.text))

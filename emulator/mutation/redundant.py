@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from fmha.emulator.mutation.operators import Mutant
+from fmha.emulator.mutation.operators import PtxMutant
 
 ANY_LINE = r"\d+"
 
@@ -25,7 +25,7 @@ class Redundant:
     line: re.Pattern[str]
     reason: str
 
-    def matches(self, kernel: str, mutant: Mutant) -> bool:
+    def matches(self, kernel: str, mutant: PtxMutant) -> bool:
         """Whether this line of the list is of that mutant."""
         return (
             self.kernel.fullmatch(kernel) is not None

@@ -13,7 +13,7 @@ from fmha.emulator.texture_objects import ADDRESSING, TEXELS, Image, Sampler
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PitchedBox:
     """Rows of bytes on the device: `pitch` apart, planes `plane` apart."""
 
     address: int
@@ -24,7 +24,7 @@ class Box:
     depth: int
 
     @classmethod
-    def of(cls, fields: Fields) -> Box:
+    def of(cls, fields: Fields) -> PitchedBox:
         """The next six of a request."""
         return cls(*fields.dims(), *fields.dims())
 

@@ -19,7 +19,7 @@ from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.grids import PORTABLE_CLUSTER
 from fmha.emulator.launch_report import Finding, causes
 from fmha.emulator.names import brief
-from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
+from fmha.emulator.programs.fields import PitchedBox, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpu_models import GPUS, EmulatedGpu
 from fmha.emulator.programs.images import units_for
 from fmha.emulator.programs.statuses import (
@@ -35,7 +35,7 @@ from fmha.emulator.programs.statuses import (
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
     SUCCESS,
-    RefusedError,
+    CudaStatusError,
     fault_of,
 )
 from fmha.emulator.programs.wire import Field, Fields
@@ -86,7 +86,7 @@ class ProgramLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldFinding:
     """A finding, in the first launch of this kernel that had it; launches are counted from 1. Of a copy or the like
     `kernel` says what it is, and `launch` is 0. `alike`: others of the launch that have the same cause. `stream` is
     what it is called in a program that has several."""
@@ -107,26 +107,26 @@ class Told:
 
 
 @dataclass(slots=True)
-class Seen:
+class ProgramHistory:
     """What all processes of a program have done."""
 
     launches: list[ProgramLaunch] = field(default_factory=list)
-    findings: list[Told] = field(default_factory=list)
+    findings: list[ToldFinding] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     elapsed: int = 0  # times that were asked of events
     unprinted: int = 0  # bytes of printf that no synchronisation has fetched
 
     @property
-    def hazards(self) -> list[Told]:
+    def hazards(self) -> list[ToldFinding]:
         """Findings that are errors."""
         return [told for told in self.findings if told.finding.severity == "error"]
 
 
-def _bytes(box: Box) -> str:
+def _bytes(box: PitchedBox) -> str:
     return f"{box.width * box.height * box.depth} bytes"
 
 
-def _accesses(box: Box, verb: str) -> list[Access]:
+def _accesses(box: PitchedBox, verb: str) -> list[Access]:
     return [(at, size, verb == "writes", verb) for at, size in box.rows()]
 
 
@@ -145,11 +145,11 @@ class _Kernel:
 
 
 @dataclass(slots=True)
-class Machine:
+class ProgramDevice:
     """Answers one process. `say` takes lines for standard error."""
 
     options: Options
-    seen: Seen
+    seen: ProgramHistory
     say: Callable[[str], None]
     launching: str = ""  # the kernel that is running
     stopped: bool = False  # since the program has ended
@@ -191,7 +191,7 @@ class Machine:
         """A status of CUDA's, and what the call gives."""
         try:
             return SUCCESS, list(OPERATIONS[name](self, fields))
-        except RefusedError as error:
+        except CudaStatusError as error:
             if str(error):
                 self.say(f"fmha: {error}")
             return error.status, ()
@@ -199,10 +199,10 @@ class Machine:
             self.say(f"fmha: {error}")
             return INVALID_VALUE, ()
 
-    def _refuse(self, what: str) -> RefusedError:
+    def _refuse(self, what: str) -> CudaStatusError:
         """Of what is not modelled: told once, and counted."""
         self.seen.refused[what] += 1
-        return RefusedError(NOT_SUPPORTED, f"refused: {what}" if self.seen.refused[what] == 1 else "")
+        return CudaStatusError(NOT_SUPPORTED, f"refused: {what}" if self.seen.refused[what] == 1 else "")
 
     def stop(self) -> None:
         """The program has ended: ends a launch that is in progress in another thread."""
@@ -255,7 +255,7 @@ class Machine:
         """Allocates device or host memory; cudaErrorMemoryAllocation where there is too little."""
         size, kind = fields.integer(), fields.integer()
         if size > self._most_memory() - self._held:
-            raise RefusedError(OUT_OF_MEMORY)
+            raise CudaStatusError(OUT_OF_MEMORY)
         shared = kind in _HOST_KINDS
         self._made += 1
         buffer = self.device.alloc(size, f"{_KINDS[kind]} {self._made}", zeroed=shared)
@@ -269,7 +269,7 @@ class Machine:
         """Frees memory, in the order of its stream. cudaErrorInvalidValue for what is no allocation."""
         buffer = self._buffers.pop(fields.integer(), None)
         if buffer is None:
-            raise RefusedError(INVALID_VALUE)
+            raise CudaStatusError(INVALID_VALUE)
         yield self._in_order(fields, "cudaFreeAsync", [(buffer.address, buffer.nbytes, True, "frees")])
         self._shared.pop(buffer.address, None)
         self._held -= buffer.nbytes
@@ -283,21 +283,21 @@ class Machine:
 
     def write(self, fields: Fields) -> Iterator[Field]:
         """Copies from the program's memory to the device's."""
-        box, data = Box.of(fields), fields.data()
+        box, data = PitchedBox.of(fields), fields.data()
         for n, (at, size) in enumerate(box.rows()):
             self.device.write(at, data[n * size : (n + 1) * size])
         yield self._in_order(fields, f"a copy of {_bytes(box)} from the host", _accesses(box, "writes"))
 
     def read(self, fields: Fields) -> Iterator[Field]:
         """Copies from the device's memory to the program's."""
-        box = Box.of(fields)
+        box = PitchedBox.of(fields)
         yield self._in_order(fields, f"a copy of {_bytes(box)} to the host", _accesses(box, "reads"))
         yield b"".join(self.device.read(at, size).tobytes() for at, size in box.rows())
 
     def copy(self, fields: Fields) -> Iterator[Field]:
         """Copies within the device's memory."""
-        to = Box.of(fields)
-        source = Box(*fields.dims(), to.width, to.height, to.depth)
+        to = PitchedBox.of(fields)
+        source = PitchedBox(*fields.dims(), to.width, to.height, to.depth)
         if to.flat and source.flat:
             self.device.copy(to.address, source.address, to.width * to.height * to.depth)
         else:
@@ -308,7 +308,7 @@ class Machine:
 
     def fill(self, fields: Fields) -> Iterator[Field]:
         """Fills a box with a value, over and over."""
-        box, value = Box.of(fields), fields.data()
+        box, value = PitchedBox.of(fields), fields.data()
         for at, size in box.rows():
             self.device.write(at, value * (size // len(value)))
         yield self._in_order(fields, f"a cudaMemset of {_bytes(box)}", _accesses(box, "writes"))
@@ -328,7 +328,9 @@ class Machine:
         """cudaLimitMallocHeapSize: no longer once a kernel that allocates has been launched."""
         size = fields.integer()
         if any(uses_heap(self._decoded(kernel)) for kernel in self._launched):
-            raise RefusedError(INVALID_VALUE, "the size of the kernels' heap is set before a kernel that uses it runs")
+            raise CudaStatusError(
+                INVALID_VALUE, "the size of the kernels' heap is set before a kernel that uses it runs"
+            )
         self.device.heap_bytes = size
         yield from ()
 
@@ -353,10 +355,10 @@ class Machine:
                 self._texts[image] = Module(link(units_for(image, self.gpu.arch)))
             except FatbinError as error:
                 self.seen.refused["a module without PTX for this device"] += 1
-                raise RefusedError(NO_IMAGE, str(error)) from error
+                raise CudaStatusError(NO_IMAGE, str(error)) from error
             except PtxError as error:
                 self.seen.refused["PTX that does not parse"] += 1
-                raise RefusedError(INVALID_PTX, str(error)) from error
+                raise CudaStatusError(INVALID_PTX, str(error)) from error
         self._modules.append(self._texts[image])
         yield len(self._modules)
 
@@ -365,7 +367,7 @@ class Machine:
         module, name, shown = self._modules[fields.integer() - 1], fields.text(), fields.text()
         entry = module.entries.get(name)
         if entry is None:
-            raise RefusedError(INVALID_FUNCTION)
+            raise CudaStatusError(INVALID_FUNCTION)
         self._kernels.append(_Kernel(module, name, shown))
         yield len(self._kernels)
         yield entry.param_bytes
@@ -379,9 +381,9 @@ class Machine:
         try:
             found = self.device.variables(module).get(name)
         except LaunchError as error:
-            raise RefusedError(OUT_OF_MEMORY, str(error)) from error
+            raise CudaStatusError(OUT_OF_MEMORY, str(error)) from error
         if found is None:
-            raise RefusedError(INVALID_SYMBOL)
+            raise CudaStatusError(INVALID_SYMBOL)
         yield from (found.address, found.nbytes)
 
     def facts(self, fields: Fields) -> Iterator[Field]:
@@ -460,7 +462,7 @@ class Machine:
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
         except LaunchError as error:
-            raise RefusedError(INVALID_VALUE, f"launch of {kernel.shown}: {error}") from error
+            raise CudaStatusError(INVALID_VALUE, f"launch of {kernel.shown}: {error}") from error
         finally:
             self.launching = ""
         modelled = None
@@ -496,8 +498,8 @@ class Machine:
     ) -> None:
         """Refuses what the driver refuses that `Device.launch` has no own error for, with the driver's error."""
 
-        def refuse(status: int, why: str) -> RefusedError:
-            return RefusedError(status, f"launch of {kernel.shown}: {why}")
+        def refuse(status: int, why: str) -> CudaStatusError:
+            return CudaStatusError(status, f"launch of {kernel.shown}: {why}")
 
         entry = kernel.module.entries[kernel.entry]
         threads = math.prod(block)
@@ -550,7 +552,7 @@ class Machine:
             names = [
                 f"'{name}' is {where}" for name, where in (pointed or {}).items() if f"'{name}'" in finding.message
             ]
-            told = Told(finding, kernel, launch, len(group) - 1, stream, tuple(names))
+            told = ToldFinding(finding, kernel, launch, len(group) - 1, stream, tuple(names))
             self.seen.findings.append(told)
             self.say(f"{told}\n  what to do: {finding.remedy}" if finding.remedy else str(told))
 
@@ -589,11 +591,11 @@ class Machine:
         try:
             return make()
         except FilterError as error:
-            raise RefusedError(INVALID_FILTER, f"a texture is refused: {error}") from error
+            raise CudaStatusError(INVALID_FILTER, f"a texture is refused: {error}") from error
         except ScaleError as error:
-            raise RefusedError(INVALID_SCALE, f"a texture is refused: {error}") from error
+            raise CudaStatusError(INVALID_SCALE, f"a texture is refused: {error}") from error
         except ImageError as error:
-            raise RefusedError(INVALID_VALUE, f"a texture or surface is refused: {error}") from error
+            raise CudaStatusError(INVALID_VALUE, f"a texture or surface is refused: {error}") from error
 
     def destroy(self, fields: Fields) -> Iterator[Field]:
         """Of a texture or a surface object."""
@@ -626,17 +628,37 @@ class Machine:
         try:
             return encode()
         except TensorMapError as error:
-            raise RefusedError(INVALID_VALUE, f"a tensor map is refused: {error}") from error
+            raise CudaStatusError(INVALID_VALUE, f"a tensor map is refused: {error}") from error
 
 
-OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
+OPERATIONS: Final[dict[str, Callable[[ProgramDevice, Fields], Iterator[Field]]]] = {
     operation.__name__: operation
     for operation in (
-        Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,
-        Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
-        Machine.heap,
-        Machine.pending, Machine.permit,
-        Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
-        Machine.texture, Machine.surface, Machine.destroy, Machine.tiled, Machine.im2col,
+        ProgramDevice.hello,
+        ProgramDevice.refused,
+        ProgramDevice.elapsed,
+        ProgramDevice.end,
+        ProgramDevice.reset,
+        ProgramDevice.alloc,
+        ProgramDevice.free,
+        ProgramDevice.share,
+        ProgramDevice.write,
+        ProgramDevice.read,
+        ProgramDevice.copy,
+        ProgramDevice.fill,
+        ProgramDevice.heap,
+        ProgramDevice.pending,
+        ProgramDevice.permit,
+        ProgramDevice.module,
+        ProgramDevice.function,
+        ProgramDevice.variable,
+        ProgramDevice.facts,
+        ProgramDevice.resident,
+        ProgramDevice.launch,
+        ProgramDevice.texture,
+        ProgramDevice.surface,
+        ProgramDevice.destroy,
+        ProgramDevice.tiled,
+        ProgramDevice.im2col,
     )
-}  # fmt: skip
+}

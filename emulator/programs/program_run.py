@@ -18,7 +18,7 @@ from typing import IO, Final
 
 import fmha.emulator
 from fmha.emulator.programs.images import RUNTIME, why_not
-from fmha.emulator.programs.program_device import Machine, Options, Seen
+from fmha.emulator.programs.program_device import Options, ProgramDevice, ProgramHistory
 from fmha.emulator.programs.wire import serve
 
 LIBRARY: Final = "libfmha_cuda.so.13"
@@ -35,7 +35,7 @@ class ProgramError(Exception):
 class Ran:
     """`code` is the program's own, or as shells have it 128 and the signal that ended it."""
 
-    seen: Seen
+    seen: ProgramHistory
     code: int
     signal: str = ""
     cut: tuple[str, ...] = ()  # kernels that were running when it ended
@@ -103,7 +103,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 class _Line:
     """To one process of the program."""
 
-    machine: Machine
+    machine: ProgramDevice
     connection: socket.socket
     thread: threading.Thread | None = None
 
@@ -114,7 +114,7 @@ class _Server:
 
     options: Options
     say: Callable[[str], None]
-    seen: Seen = field(default_factory=Seen)
+    seen: ProgramHistory = field(default_factory=ProgramHistory)
     cut: list[str] = field(default_factory=list)
     lines: list[_Line] = field(default_factory=list)
     asked: bool = False
@@ -156,7 +156,7 @@ class _Server:
                 connection, _ = listening.accept()
             except OSError:  # closed
                 return
-            line = _Line(Machine(self.options, self.seen, self._told), connection)
+            line = _Line(ProgramDevice(self.options, self.seen, self._told), connection)
             line.thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
             with self._lock:
                 self.lines.append(line)

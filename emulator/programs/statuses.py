@@ -39,7 +39,7 @@ FAULTS: Final[Mapping[str, int]] = {
 }
 
 
-class RefusedError(Exception):
+class CudaStatusError(Exception):
     """What a CUDA call is answered with: a status, and for people why."""
 
     def __init__(self, status: int, why: str = "") -> None:

@@ -1,4 +1,4 @@
-"""PTX text -> `Module`: the grammar of the PTX ISA, symbols, and control flow. Knows no instruction's meaning."""
+"""PTX text -> `ParsedModule`: the grammar of the PTX ISA, symbols, and control flow. Knows no instruction's meaning."""
 
 from fmha.emulator.ptx.link import link
 from fmha.emulator.ptx.parsed_module import (
@@ -6,15 +6,15 @@ from fmha.emulator.ptx.parsed_module import (
     CallOperands,
     DirectiveArgument,
     Function,
-    Guard,
+    GuardPredicate,
     Immediate,
     Instruction,
     LabelRef,
     Location,
-    Module,
     Negated,
     Operand,
     Parameter,
+    ParsedModule,
     PredicatePair,
     Prototype,
     Register,
@@ -35,15 +35,15 @@ __all__ = [
     "CallOperands",
     "DirectiveArgument",
     "Function",
-    "Guard",
+    "GuardPredicate",
     "Immediate",
     "Instruction",
     "LabelRef",
     "Location",
-    "Module",
     "Negated",
     "Operand",
     "Parameter",
+    "ParsedModule",
     "PredicatePair",
     "Prototype",
     "PtxError",

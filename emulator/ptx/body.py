@@ -18,7 +18,7 @@ from fmha.emulator.ptx.line_info import DebugInfo
 from fmha.emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
 from fmha.emulator.ptx.parsed_module import (
     CallOperands,
-    Guard,
+    GuardPredicate,
     Instruction,
     LabelRef,
     Location,
@@ -183,7 +183,7 @@ class Body:
         if items[first] == "@":
             tokens.at += 1
             negated = tokens.accept("!")
-            guard = Guard(parse_register(tokens, self.scope), negated)
+            guard = GuardPredicate(parse_register(tokens, self.scope), negated)
         mnemonic = items[tokens.at]
         opcode, modifiers = _split(mnemonic)
         if not is_identifier(opcode) or opcode[0] in "%$_":

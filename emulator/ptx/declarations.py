@@ -67,14 +67,14 @@ def parse_register_declaration(
 
 
 @dataclass(slots=True)
-class _Shape:
+class _DeclaredShape:
     elements: int = 1
     dims: tuple[int, ...] = ()
     unsized: bool = False  # the first dimension is `[]`
 
 
-def _parse_shape(tokens: Tokens) -> _Shape:
-    shape = _Shape()
+def _parse_shape(tokens: Tokens) -> _DeclaredShape:
+    shape = _DeclaredShape()
     while tokens.accept("["):
         if tokens.items[tokens.at] == "]":
             if shape.dims or shape.unsized:
@@ -96,7 +96,7 @@ def _parse_shape(tokens: Tokens) -> _Shape:
 class _Initializer:
     """Collects the bytes of `= {...}`, nested braces filling the inner dimensions of the array."""
 
-    def __init__(self, tokens: Tokens, type_: str, shape: _Shape) -> None:
+    def __init__(self, tokens: Tokens, type_: str, shape: _DeclaredShape) -> None:
         self.tokens = tokens
         self.type = type_
         self.size = TYPE_BITS[type_] // 8

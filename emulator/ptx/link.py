@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fmha.emulator.ptx.parsed_module import Function, Module, Variable
+from fmha.emulator.ptx.parsed_module import Function, ParsedModule, Variable
 from fmha.emulator.ptx.parser import parse
 from fmha.emulator.ptx.ptx_error import PtxError
 
 
-def link(texts: Sequence[str]) -> Module:
+def link(texts: Sequence[str]) -> ParsedModule:
     """Parses the modules and links them. Lines are those of each module's own text.
 
     A name that is a module's own, as nvcc gives one to a string, is renamed where another module has it, too. PtxError
@@ -43,7 +43,7 @@ def link(texts: Sequence[str]) -> Module:
     )
 
 
-def _own(module: Module) -> list[str]:
+def _own(module: ParsedModule) -> list[str]:
     functions = [f.name for f in module.functions.values() if f.defined and not (f.visible or f.weak or f.extern)]
     return functions + [v.name for v in module.variables.values() if not (v.visible or v.extern)]
 

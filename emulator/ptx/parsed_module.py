@@ -193,7 +193,7 @@ Operand: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class GuardPredicate:
     """The predicate of an instruction, `@p` or `@!p`."""
 
     register: Register
@@ -210,7 +210,7 @@ class Instruction:
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[Operand, ...]
-    guard: Guard | None
+    guard: GuardPredicate | None
     line: int
     text: str  # the source of the statement on one line, without the semicolon
     location: Location | None
@@ -306,7 +306,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Module:
+class ParsedModule:
     """PTX once it is parsed: functions, variables and source files by number."""
 
     version: tuple[int, int]

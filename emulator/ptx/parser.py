@@ -11,14 +11,14 @@ from fmha.emulator.ptx.deferred import LARGE, blanked, deferred, entry_bodies
 from fmha.emulator.ptx.expressions import parse_integer
 from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
 from fmha.emulator.ptx.line_info import DebugInfo, skip_file, skip_section
-from fmha.emulator.ptx.parsed_module import DirectiveArgument, Function, Module, Parameter, Variable
+from fmha.emulator.ptx.parsed_module import DirectiveArgument, Function, Parameter, ParsedModule, Variable
 from fmha.emulator.ptx.scope import FunctionNames
 from fmha.emulator.ptx.uncollected import uncollected
 
 _LINKAGE = frozenset((".extern", ".visible", ".weak", ".common"))
 
 
-def parse(text: str, path: str | None = None) -> Module:
+def parse(text: str, path: str | None = None) -> ParsedModule:
     """Parse a whole PTX module. Raises PtxError, naming the line, for whatever it does not know; of a large module,
     for what it does not know of an entry's body, at the first look at it."""
     with uncollected():
@@ -51,13 +51,13 @@ class _ModuleParser:
         self.calls: list[tuple[str, int]] = []
         self._names: set[str] = set()
 
-    def parse(self) -> Module:
+    def parse(self) -> ParsedModule:
         version, target, options, address_size = self._preamble()
         tokens = self.tokens
         while tokens.items[tokens.at] != END:
             self._item()
         self._check()
-        return Module(
+        return ParsedModule(
             version=version,
             target=target,
             address_size=address_size,

@@ -19,7 +19,7 @@ from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
 from fmha.emulator.timing.clock import clock
-from fmha.emulator.timing.reuse import Stream, from_memory, kept, on_its_way, readers_at_once, turns_of
+from fmha.emulator.timing.reuse import AllocationReads, from_memory, kept, on_its_way, readers_at_once, turns_of
 from fmha.emulator.timing.shape import ClustersOfGrid
 from fmha.emulator.timing.sharing import lasting
 
@@ -71,7 +71,7 @@ class Share:
     waits: float  # and that which is on its way from memory when it is asked for: who reads together waits together
 
 
-class Timing:
+class LaunchTiming:
     """The recordings of a launch; the model may be asked again, with other constants."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Timing:
         # Where as many CTAs as the GPU holds draw what the grid's would do: in which order, by the number in the grid;
         # and recordings of some that draw two, with whose work they do.
         self.order: Sequence[int] = ()
-        self.pairs: tuple[Timing, Sequence[tuple[int, tuple[int, int]]]] | None = None
+        self.pairs: tuple[LaunchTiming, Sequence[tuple[int, tuple[int, int]]]] | None = None
         self.to_memory = 1.0  # of what it writes, the part that memory gets while it lasts
         self.pieces: Sequence[float] = ()  # what CTAs draw that are replayed with all that they draw: how long each is
         self.sources = sources  # by pc
@@ -123,13 +123,15 @@ class Timing:
         self._together = {} if shape.second is None else recorder.shared_reads(shape.samples[0], shape.second)
         first = recorder.first_reads
         streams = {
-            base: Stream(nbytes, min(nbytes, sizes.get(base, 0)), readers_at_once(first, base))
+            base: AllocationReads(nbytes, min(nbytes, sizes.get(base, 0)), readers_at_once(first, base))
             for base, nbytes in asked.items()
         }
         fresh = [s for base, s in streams.items() if base not in resident]
         self.together, self.apart = self._shares(streams, fresh)
 
-    def _shares(self, streams: Mapping[int, Stream], fresh: Sequence[Stream]) -> tuple[Share, Share | None]:
+    def _shares(
+        self, streams: Mapping[int, AllocationReads], fresh: Sequence[AllocationReads]
+    ) -> tuple[Share, Share | None]:
         """While CTAs that read the same stay together, and once they do not; None where L2 holds whatever they read.
         `fresh`: of what no launch before this one has left in L2."""
         gpu, all_of_them = self.architecture, [*streams.values()]
@@ -165,7 +167,7 @@ class Timing:
         again = max(0.0, 1 - once / from_hbm) if from_hbm else 0.0
         return together, Share(begun * first + (1 - begun) * (again + (1 - again) * pairs), from_hbm, from_hbm)
 
-    def _delivered(self, streams: Mapping[int, Stream], turns: float, sms: float) -> float:
+    def _delivered(self, streams: Mapping[int, AllocationReads], turns: float, sms: float) -> float:
         """The part of what is read that L2 delivers, where what neighbours read together comes once to so many SMs."""
         saved = 0.0
         for base, s in streams.items():
@@ -180,7 +182,7 @@ class Timing:
         times: Mapping[str, float] | None = None,
         traced: bool = False,
         share: Share | None = None,
-        of: Timing | None = None,
+        of: LaunchTiming | None = None,
         beside: int | None = None,
     ) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is that of `modelled` if

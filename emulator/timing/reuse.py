@@ -17,7 +17,7 @@ _STEPS: Final = 256  # in which the first crossing is looked for, closer to one 
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class AllocationReads:
     """What all clusters of a launch read of one allocation."""
 
     asked: float  # bytes, as often as they are asked for
@@ -40,13 +40,13 @@ def readers_at_once(first_reads: Mapping[int, Mapping[int, Any]], base: int) -> 
     return len(first) / len(set(first)) if first else 1.0
 
 
-def turns_of(streams: Sequence[Stream], waves: float) -> float:
+def turns_of(streams: Sequence[AllocationReads], waves: float) -> float:
     """How often what is read at once gives way to something else: with each wave of CTAs, or where CTAs take one piece
     of work after the other, as often as the bytes are read that most of them read."""
     return max([1.0, waves, *(s.turns for s in streams)])
 
 
-def kept(streams: Sequence[Stream], turns: float, room: float) -> float:
+def kept(streams: Sequence[AllocationReads], turns: float, room: float) -> float:
     """For how many turns a partition of L2 with `room` for so many bytes keeps one; `turns` where it keeps all.
 
     An SM's partition holds what is read by the SMs at its side, and most bytes are read at both. What it does not have
@@ -80,7 +80,7 @@ def kept(streams: Sequence[Stream], turns: float, room: float) -> float:
     return low
 
 
-def from_memory(stream: Stream, keeps: float, together: bool = False) -> float:
+def from_memory(stream: AllocationReads, keeps: float, together: bool = False) -> float:
     """The part of what is read of a stream that memory gives, where L2 keeps a byte for so many turns: to those that
     read it with nobody within reach ahead of them, none if all go together. If it keeps less than a turn's, to one in
     each turn at least."""
@@ -88,7 +88,7 @@ def from_memory(stream: Stream, keeps: float, together: bool = False) -> float:
     return alone if keeps >= 1 else max(alone, min(1.0, 1 / stream.together))
 
 
-def on_its_way(stream: Stream, fetched: float) -> float:
+def on_its_way(stream: AllocationReads, fetched: float) -> float:
     """The part of what is read of a stream that is on its way from memory when it is asked for, if memory gives
     `fetched` bytes of it: each to all that go together, and the first of them has only just asked."""
     return min(1.0, fetched * stream.together / stream.asked) if stream.asked else 0.0

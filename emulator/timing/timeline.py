@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.timing.launch_time import Replayed, Timing
+from fmha.emulator.timing.launch_time import LaunchTiming, Replayed
 
 RUNNING: Final = "running"
 
@@ -54,7 +54,7 @@ class Timeline:
         self._numbers = {(cta, warp): k for k, (cta, warp, *_) in enumerate(self.warps)}
 
     @classmethod
-    def of(cls, timing: Timing) -> Timeline:
+    def of(cls, timing: LaunchTiming) -> Timeline:
         """Of the CTA in the middle of those of a launch that were recorded."""
         ordinal = timing.ordinals[len(timing.ordinals) // 2]
         return cls(timing.replay(ordinal, traced=True), timing.architecture.values)

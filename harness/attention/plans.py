@@ -34,7 +34,7 @@ from fmha.harness.judge.configuration import STORED, Statistics
 from fmha.harness.kernel_side import params
 from fmha.harness.kernel_side.launch import Call, launch_attention, walkers_of
 from fmha.harness.worker.devices import calls
-from fmha.harness.worker.devices.cuda import CudaDevice, Prepared
+from fmha.harness.worker.devices.cuda import CudaDevice, PreparedLaunches
 
 MOST_PLANS = 1024  # that are kept, each some kilobytes
 OUTPUTS = ("o", *STORED["all"])
@@ -181,7 +181,12 @@ class AttentionPlan:
             sized.learn(of, self._where, self.variant, self.call, self._prepared.functions)
 
     def _launch(
-        self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor | None, keeps: bool
+        self,
+        prepared: PreparedLaunches,
+        addresses: bytes,
+        o: torch.Tensor,
+        statistics: torch.Tensor | None,
+        keeps: bool,
     ) -> None:
         # As with the device before and the capture later, torch.cuda's own function costs many times this one.
         stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
@@ -196,7 +201,7 @@ class AttentionPlan:
             return  # nobody can wait for it
         values.check_values({NAMES[place]: tensors[place] for place in self._present}, self.call)
 
-    def _prepare(self, arguments: CheckedArguments) -> Prepared:
+    def _prepare(self, arguments: CheckedArguments) -> PreparedLaunches:
         with torch.cuda.device(self._where):
             device = self.device(wait=False, index=self._where.index)
             module = device.load(artifact(self.variant, device.artifact))

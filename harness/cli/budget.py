@@ -14,7 +14,7 @@ from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 HELP = f"""What a kernel takes of a multiprocessor: shared and tensor memory by buffer, registers by role, occupancy.
 
@@ -42,7 +42,7 @@ def command(
     context.obj.action = partial(_show, lambda: subject(context, kernel, launch, None, arch), what_if or [], json)
 
 
-def _show(named: Callable[[], Subject], what_if: list[str], json: bool) -> ExitCode:
+def _show(named: Callable[[], LaunchSubject], what_if: list[str], json: bool) -> ExitCode:
     from fmha.harness.see.budget import budget_of, check_what_if, fields_of, lines_of
 
     changed = check_what_if(what_if)

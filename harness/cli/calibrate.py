@@ -19,7 +19,7 @@ from fmha.harness.stages.preflight import project_of
 
 if TYPE_CHECKING:
     from fmha.emulator.timing.architecture import Architecture
-    from fmha.harness.see.evaluated import Compared, Measured
+    from fmha.harness.see.evaluated import ComparedConstant, MeasuredConstant
     from fmha.harness.see.own_rows import OwnTime
     from fmha.harness.see.probed import Probes
 
@@ -87,7 +87,7 @@ def _timed(gpu: Architecture, say: bool) -> list[OwnTime]:
     return found
 
 
-def _print(measured: Sequence[Measured], beside: Sequence[Compared], probes: Probes) -> None:
+def _print(measured: Sequence[MeasuredConstant], beside: Sequence[ComparedConstant], probes: Probes) -> None:
     from fmha.harness.see.evaluated import watts
 
     print(f"{'constant':23}  {'measured':>9}  {'within':>9}  {'modelled':>9}  {'within':>7}  {'off':>6}")
@@ -107,7 +107,11 @@ def _print(measured: Sequence[Measured], beside: Sequence[Compared], probes: Pro
 
 
 def _print_json(
-    name: str, device: str, measured: Sequence[Measured], beside: Sequence[Compared], timed: Sequence[OwnTime]
+    name: str,
+    device: str,
+    measured: Sequence[MeasuredConstant],
+    beside: Sequence[ComparedConstant],
+    timed: Sequence[OwnTime],
 ) -> None:
     told = [
         {"name": c.name, "value": c.value, "within": c.uncertainty, "modelled": c.was.value, "as_said": c.as_said}

@@ -14,7 +14,7 @@ from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 HELP = f"""Say which lines of a kernel its launches have not executed: of its source, where it was compiled with
 -lineinfo, and of its PTX. `fmha run-matrix --coverage` says it of a whole suite.
@@ -40,7 +40,7 @@ def command(
     context.obj.action = partial(_run, lambda: subject(context, kernel, launch, schedule, arch), json)
 
 
-def _run(named: Callable[[], Subject], json: bool) -> ExitCode:
+def _run(named: Callable[[], LaunchSubject], json: bool) -> ExitCode:
     from fmha.harness.see.covered import covered, fields_of, lines_of
 
     chosen = named()

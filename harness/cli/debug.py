@@ -20,7 +20,7 @@ from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.emulator.debug.debug_adapter import Debuggee
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 HELP = f"""Stop a launch on the emulator where it goes wrong, look at it, and go on or back.
 
@@ -77,7 +77,7 @@ def command(
     context.obj.action = partial(_debug, named, script, json)
 
 
-def _debug(named: Callable[[], AbstractContextManager[Subject]], script: Path | None, json: bool) -> ExitCode:
+def _debug(named: Callable[[], AbstractContextManager[LaunchSubject]], script: Path | None, json: bool) -> ExitCode:
     from fmha.emulator.debug.session import DebugSession
     from fmha.emulator.debug.terminal import Terminal
     from fmha.harness.scripted.script_output import own_stdout
@@ -111,7 +111,7 @@ def _chosen(
     run: str | None,
     arch: str | None = None,
     command: bool = False,
-) -> AbstractContextManager[Subject]:
+) -> AbstractContextManager[LaunchSubject]:
     from fmha.harness.see.named import named
     from fmha.harness.see.replay import archived
     from fmha.harness.stages.preflight import project_of
@@ -124,11 +124,11 @@ def _chosen(
 
 
 def _adapt() -> ExitCode:
-    from fmha.emulator.debug.debug_adapter import Adapter
+    from fmha.emulator.debug.debug_adapter import EditorSession
     from fmha.harness.scripted.script_output import own_stdout
 
     with own_stdout() as ours:
-        Adapter(sys.stdin.buffer, cast(BinaryIO, ours.buffer), _opened).serve()
+        EditorSession(sys.stdin.buffer, cast(BinaryIO, ours.buffer), _opened).serve()
     return ExitCode.PASS
 
 

@@ -18,7 +18,7 @@ from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.harness.see.diagrams import Shown
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 HELP = f"""Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
 
@@ -119,10 +119,10 @@ def _words(kernel: list[str] | None) -> str:
     return shlex.join(kernel or ())
 
 
-def _look(what: str, named: Callable[[], Subject], kernel: str, svg: Path | None, json: bool) -> ExitCode:
+def _look(what: str, named: Callable[[], LaunchSubject], kernel: str, svg: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import diagrams
 
-    shows: dict[str, Callable[[Subject], Shown]] = {
+    shows: dict[str, Callable[[LaunchSubject], Shown]] = {
         "tmem": diagrams.tmem,
         "smem": diagrams.smem,
         "barriers": diagrams.barriers,

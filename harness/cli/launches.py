@@ -16,7 +16,7 @@ from fmha.harness.cpp_names import readable
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
     from fmha.harness.see.launches import ListedLaunch
 
 HELP = f"""List the launches of what is named: where its PTX lies, and each launch's number, entry, grid, block, shared
@@ -49,7 +49,7 @@ def command(
     context.obj.action = partial(_run, lambda: subject(context, kernel, launch, schedule, arch), write, json)
 
 
-def _run(named: Callable[[], Subject], folder: Path | None, json: bool) -> ExitCode:
+def _run(named: Callable[[], LaunchSubject], folder: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see.launches import listed, write
 
     chosen = named()

@@ -10,7 +10,7 @@ from fmha.harness.cli import completion
 from fmha.harness.cli.dashes import DASHES
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 NAMES = """KERNEL is a configuration as fmha run-matrix prints it, of our kernels or of one's own; a file of PTX whose
 --launch is a YAML file as for fmha emulate; or behind -- a program that nvcc has built, or python and a script.
@@ -45,7 +45,7 @@ Scheduled = Annotated[
 
 def subject(
     context: typer.Context, words: list[str] | None, launch: str | None, schedule: str | None, arch: str | None
-) -> Subject:
+) -> LaunchSubject:
     """The launch that the command line names."""
     from fmha.harness.see.named import named  # here: no other command needs the machine
 

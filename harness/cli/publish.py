@@ -18,7 +18,7 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.trends import modelled_times
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
-from fmha.harness.trends.extract import Facts, facts
+from fmha.harness.trends.extract import RunFacts, facts
 from fmha.harness.trends.gpu_outliers import gpus
 from fmha.harness.trends.series import trends
 from fmha.harness.trends.site import Content, write
@@ -88,14 +88,14 @@ def _check(folder: Path) -> None:
             raise UserError("has something else than a site in it", where=str(folder), next_step="name an empty folder")
 
 
-def _against(runs: Sequence[Facts], newest: str, source: Path) -> dict[str, str]:
+def _against(runs: Sequence[RunFacts], newest: str, source: Path) -> dict[str, str]:
     """What is worse than in the baseline, of the newest run and of the newest one of the newest commit, by the run."""
     looked_at = {run.name for run in (runs[-1], *[run for run in runs if run.sha == newest][-1:])}
     told = {name: against_baseline(archive.find(str(source / name), source, Path.cwd()), source) for name in looked_at}
     return {name: text for name, text in told.items() if text}
 
 
-def _latest(runs: Sequence[Facts], source: Path) -> str:
+def _latest(runs: Sequence[RunFacts], source: Path) -> str:
     """The report of the newest run. Its histories come from what the trends know already: the archive's index would
     read every record once more."""
     newest = runs[-1]

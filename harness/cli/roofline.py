@@ -23,7 +23,7 @@ from fmha.harness.stages.preflight import git_facts, project_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.call_time import Order
-    from fmha.harness.see.modelled import Measured, ModelledRow
+    from fmha.harness.see.modelled import MeasuredCall, ModelledRow
     from fmha.harness.see.picture import Point
 
 HELP = f"""Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
@@ -149,7 +149,7 @@ def _rows(
     words: _Words,
     names: list[tuple[str, ...]],
     gpu: str | None,
-    times: Mapping[str, Measured],
+    times: Mapping[str, MeasuredCall],
     order: Order,
     free: bool,
 ) -> list[ModelledRow]:

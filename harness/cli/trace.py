@@ -18,7 +18,7 @@ from fmha.harness.cpp_names import short
 from fmha.harness.errors import ExitCode
 
 if TYPE_CHECKING:
-    from fmha.harness.see.launch_subject import Subject
+    from fmha.harness.see.launch_subject import LaunchSubject
 
 HELP = f"""Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev:
 warps by role, copies, products, waits with who is waited for, and the critical path. docs/understand/timing.md says how
@@ -56,7 +56,7 @@ def command(
 
 
 def _run(
-    named: Callable[[], Subject], gpu: str | None, output: Path | None, svg: Path | None, order: str, json: bool
+    named: Callable[[], LaunchSubject], gpu: str | None, output: Path | None, svg: Path | None, order: str, json: bool
 ) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
     from fmha.harness.see.call_time import seconds_of

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.emulator.debug.hang import Watch, explained
+from fmha.emulator.debug.hang import HangWatch, explained
 from fmha.emulator.device import MMA_SUMS, Around, Schedule
 from fmha.emulator.search import SearchTrial, search
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.config.validation import validated
 from fmha.harness.cpp_names import UnknownNameError, readable, symbol_of
 from fmha.harness.emulate import arrays
@@ -140,7 +140,7 @@ def look_at(
         raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
 
 
-def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str, reordered: bool = False) -> Timing:
+def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str, reordered: bool = False) -> LaunchTiming:
     """The launch under its own schedule on a device that keeps `gpu`'s time, without looking for hazards. Raises
     UserError for what cannot be launched, or does not end."""
     module = load(ptx)
@@ -160,7 +160,7 @@ def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str, reordered: bool
 def why_it_hangs(ptx: Path, launch: LaunchFile, folder: Path, hung: emulator.Explored) -> list[str]:
     """The circle of waits of a launch that hangs under the schedule of this finding, and the likely cause. Runs it
     again."""
-    watch = Watch()
+    watch = HangWatch()
     if hung.schedule == "pct":
         launch = launch.model_copy(update={"depth": hung.depth, "steps": hung.steps})
     look_at(ptx, launch, folder, watch, hung.schedule, hung.seed)

@@ -98,7 +98,7 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
         places = []
         for number in range(len(hosts) * asked.at_once):
             tree = stack.enter_context(_worktree(root, folder / (f"tree-{number}" if number else "tree"), good))
-            places.append(_Place(hosts[number % len(hosts)], tree))
+            places.append(_TestTree(hosts[number % len(hosts)], tree))
         search = _Search(root, folder, places, asked, observer)
         return search.run(good, bad)
 
@@ -109,7 +109,7 @@ def folder_of(root: Path) -> Path:
 
 
 @dataclass(slots=True)
-class _Place:
+class _TestTree:
     """Where one commit at a time is tested. `error` is why it tests no more, or a fault of ours."""
 
     host: str
@@ -122,14 +122,14 @@ class _Turn:
     """One commit that a place is testing."""
 
     sha: str
-    place: _Place
+    place: _TestTree
     tested: Tested | None = field(default=None)
 
 
 class _Search:
     """One bisection under way in its worktrees."""
 
-    def __init__(self, root: Path, folder: Path, places: list[_Place], asked: Bisection, observer: Observer) -> None:
+    def __init__(self, root: Path, folder: Path, places: list[_TestTree], asked: Bisection, observer: Observer) -> None:
         self._root = root
         self._runs = folder / "runs"
         self._places = places
@@ -243,7 +243,7 @@ class _Search:
                 return _tested(sha, record, self._runs / row.name)
         return None
 
-    def _executed(self, sha: str, place: _Place, observer: Observer) -> Tested:
+    def _executed(self, sha: str, place: _TestTree, observer: Observer) -> Tested:
         observer.stage("bisect", f"{sha[:12]} {git_text(self._root, 'show', '-s', '--format=%s', sha)}")
         if git_text(place.tree, "rev-parse", "HEAD") != sha:
             git_text(place.tree, "checkout", "--quiet", "--detach", sha, seconds=CHECKOUT_SECONDS)
@@ -258,7 +258,7 @@ class _Search:
             raise InfrastructureError(f"{sha[:12]} could not be tested on {place.host}: {reason}")
         return _tested(sha, record, path)
 
-    def _run(self, filters: Sequence[str], place: _Place, observer: Observer) -> tuple[RunRecord, Path | None]:
+    def _run(self, filters: Sequence[str], place: _TestTree, observer: Observer) -> tuple[RunRecord, Path | None]:
         asked = self._asked.request
         request = replace(
             asked,

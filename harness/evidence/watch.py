@@ -16,7 +16,7 @@ from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.errors import ExitCode, FmhaError, InterruptionError
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Step
-from fmha.harness.stages.pipeline import Prepared, Request, execute, prepare
+from fmha.harness.stages.pipeline import PreparedRun, Request, execute, prepare
 
 Show = Callable[[RunRecord, Path | None], None]
 Complain = Callable[[FmhaError], None]
@@ -45,7 +45,7 @@ class Watcher:
         cases = [step.configuration.id for step in steps]
         return execute(dataclasses.replace(self._request, filters=(), cases=cases), self._observer, self._show)
 
-    def _touched(self, prepared: Prepared) -> list[Step]:
+    def _touched(self, prepared: PreparedRun) -> list[Step]:
         """What is not the guard's and has other code, or another adapter, than in the last round; in the first
         nothing."""
         plan, kernels = prepared.plan, prepared.matrix.kernels

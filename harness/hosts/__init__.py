@@ -11,13 +11,13 @@ from fmha.harness.errors import UserError
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix
     from fmha.harness.contract.machine import Machine
-    from fmha.harness.hosts.base import Host, HostFacts, Order
+    from fmha.harness.hosts.base import Host, HostProvenance, Order
     from fmha.harness.worker.planner.sides import Declares
 
-__all__ = ["Host", "HostFacts", "Machine", "Order", "declared_by", "open_host", "settings_for"]
+__all__ = ["Host", "HostProvenance", "Machine", "Order", "declared_by", "open_host", "settings_for"]
 
 
-_BASE = ("Host", "HostFacts", "Machine", "Order")
+_BASE = ("Host", "HostProvenance", "Machine", "Order")
 
 
 def __getattr__(name: str) -> Any:

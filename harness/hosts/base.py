@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostProvenance:
     """Provenance of a host. A version is None when the distribution is not installed there."""
 
     name: str
@@ -29,7 +29,7 @@ class HostFacts:
     isolation: str | None = None  # what keeps the commit's code from the machine, or why nothing does
     own_harness: bool = False  # elsewhere: the harness that ran there is the judged commit's
     own_harness_enclosed: bool = False  # and it ran in a sandbox as a whole
-    hosts: tuple[HostFacts, ...] = ()  # each, where several shared a run; the rest is then of the first
+    hosts: tuple[HostProvenance, ...] = ()  # each, where several shared a run; the rest is then of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Host(Protocol):
         """Hears the whole order before its first part. An exact host gets the commit and starts; `tell` hears what is
         published before it is."""
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HostProvenance:
         """What the host is. Complete once a run has begun there."""
 
     def durations(self) -> Mapping[str, float]:

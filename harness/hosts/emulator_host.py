@@ -12,7 +12,7 @@ from pathlib import Path
 from fmha.harness import account, isolate
 from fmha.harness.config import HostSettings, Limits
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
-from fmha.harness.hosts.base import HostFacts, Order
+from fmha.harness.hosts.base import HostProvenance, Order
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.this_machine import this_machine, versions
 from fmha.harness.judge.identity import installed_root
@@ -44,11 +44,11 @@ class EmulatorHost:
         self._side: Side = OwnSide(kernels)
         self._tree = ""  # of the kernel's side, where it is another's
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HostProvenance:
         """The machine, its versions, and what encloses a build here."""
         isolation = isolate.isolation()
         said = isolation.missing or isolation.mechanism
-        facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions(), isolation=said)
+        facts = HostProvenance(self._settings.name, self._settings.kind, this_machine(), versions(), isolation=said)
         return replace(facts, mma_sums="silicon") if self._silicon else facts
 
     def judge_apart(self, judge: str, tree: Path) -> None:

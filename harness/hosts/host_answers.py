@@ -97,7 +97,7 @@ class Refusal(Answer):
     usage: bool = False
 
 
-class Status(Answer):
+class StatusAnswer(Answer):
     """How a run ended, and the size and hash of its events."""
 
     state: Literal["done", "failed", "cancelled", "lost"]
@@ -336,7 +336,7 @@ class Released(Answer):
     released: bool
 
 
-class Log(Answer):
+class LogAnswer(Answer):
     """A log of a run."""
 
     log: Name
@@ -347,7 +347,7 @@ class Cancelled(Answer):
     """Whether a run was there to be cancelled, and how it ended."""
 
     cancelled: bool
-    status: Status | None
+    status: StatusAnswer | None
 
 
 class Removed(Answer):
@@ -367,7 +367,7 @@ class Examined(Answer):
     fix: Words
 
 
-class Examination(Answer):
+class ExaminationAnswer(Answer):
     """What the host's supervisor found when it looked at itself."""
 
     time: Moment
@@ -380,7 +380,7 @@ class Wanted(Answer):
     send: Annotated[list[Sha], Field(max_length=10_000)]
 
 
-class Upload(Answer):
+class UploadAnswer(Answer):
     """How many bytes of the pack the host has from before."""
 
     start: Annotated[Count, Field(alias="from")]
@@ -398,7 +398,7 @@ class Started(Answer):
     started: RunName
 
 
-class Events(Answer):
+class EventsAnswer(Answer):
     """What follows: a run's events, as they were written."""
 
     events: str

@@ -25,7 +25,7 @@ from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import commit_transfer, credentials, ledger
-from fmha.harness.hosts.base import HostFacts, Order
+from fmha.harness.hosts.base import HostProvenance, Order
 from fmha.harness.hosts.carrier import BusyError, Carrier, LineError, pause
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.side import side_variant
@@ -163,10 +163,10 @@ class RemoteHost:
         if self._stream is not None:
             self._stream.close()
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HostProvenance:
         """What the host has told of itself by now."""
         facts, gpu, enclosed = self._facts, self._gpu, self._enclosed
-        return HostFacts(
+        return HostProvenance(
             self._host.name,
             self._host.kind,
             Machine(**facts.machine.model_dump()) if facts else Machine("unknown", 1, "unknown"),
@@ -328,7 +328,7 @@ class RemoteHost:
         step = f"nothing of it counts; see fmha logs {self._run} --host {self._host.name}"
         return InfrastructureError(f"what the host says cannot be: {what}", where=self._where(), next_step=step)
 
-    def _status(self) -> host_answers.Status:
+    def _status(self) -> host_answers.StatusAnswer:
         assert self._stream is not None
         assert self._stream.status is not None
         return self._stream.status

@@ -17,7 +17,7 @@ from fmha.harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
 from fmha.harness.hosts.messages import MOST_EVENT_BYTES, event_of
 
 if TYPE_CHECKING:  # loaded once a host is at work
-    from fmha.harness.hosts.host_answers import Status, StoredJob
+    from fmha.harness.hosts.host_answers import StatusAnswer, StoredJob
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
@@ -52,7 +52,7 @@ class RunStream:
         self._furthest = 0  # byte of the commit that a line has taken
         self._advanced = 0.0  # when it was
         self._torn = False  # a line was no event, as when a crash has cut it
-        self.status: Status | None = None
+        self.status: StatusAnswer | None = None
 
     def start(self) -> None:
         """Returns once the host has the run. Raises UserError or InfrastructureError."""
@@ -60,12 +60,12 @@ class RunStream:
 
     def events(self) -> Generator[Mapping[str, Any], None, None]:
         """Events until the final status, which is then in `status`."""
-        from fmha.harness.hosts.host_answers import Events, Status, checked
+        from fmha.harness.hosts.host_answers import EventsAnswer, StatusAnswer, checked
 
         while self.status is None:
             message = self._retrying(self._next)
             if "events" in message:
-                data = checked(Events, message, self._run).events.encode("utf-8", "surrogatepass")
+                data = checked(EventsAnswer, message, self._run).events.encode("utf-8", "surrogatepass")
                 self._digest.update(data)
                 self._offset += len(data)
                 if self._offset > MOST_EVENT_BYTES:
@@ -76,7 +76,7 @@ class RunStream:
                     elif line:
                         self._torn = True
             elif "status" in message:
-                self.status = checked(Status, message["status"], self._run)
+                self.status = checked(StatusAnswer, message["status"], self._run)
                 self._verify(self.status)
 
     def close(self) -> None:
@@ -126,13 +126,13 @@ class RunStream:
 
     def _upload(self, line: Line, haves: list[str]) -> None:
         """The commits, from the first byte on that the host does not have."""
-        from fmha.harness.hosts.host_answers import Upload, checked
+        from fmha.harness.hosts.host_answers import UploadAnswer, checked
 
         pack = self._pack
         assert pack is not None
         pack.make(haves)
         line.send({"pack": pack.digest, "bytes": pack.bytes})
-        start = checked(Upload, line.answer(SYNC_SECONDS), self._run).start
+        start = checked(UploadAnswer, line.answer(SYNC_SECONDS), self._run).start
         if start > pack.bytes:
             raise InfrastructureError(f"the host has {start} of {pack.bytes} bytes of the commit", where=self._run)
         if start:
@@ -170,7 +170,7 @@ class RunStream:
                 self._note(f"{error}; trying again in {wait.seconds:g} s")
                 time.sleep(wait.next())  # a host that comes back tells nobody
 
-    def _verify(self, status: Status) -> None:
+    def _verify(self, status: StatusAnswer) -> None:
         """Everything that the host has written is here, to the byte."""
         whole = self._offset == status.events_bytes and self._digest.hexdigest() == status.events_sha256
         if not whole or (self._torn and status.state == "done"):

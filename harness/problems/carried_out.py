@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from fmha.harness.judge.case import Case
-from fmha.harness.problems.events import FILLS, AnswerError, buffers_of, launches_of
+from fmha.harness.problems.events import FILLS, TorchAnswerError, buffers_of, launches_of
 from fmha.harness.problems.extension import Compiled, Extensions
 from fmha.harness.problems.question import Question
-from fmha.harness.problems.recorder import Recorder, a_gpu
+from fmha.harness.problems.recorder import AnswerRecorder, a_gpu
 from fmha.harness.problems.tensor_buffers import as_array, as_tensor, drawn, dtype_of, output_of
 from fmha.harness.problems.triton_launches import TritonLaunches, merged
 from fmha.harness.worker.subjects.kernel import Launch, Output
@@ -75,7 +75,7 @@ def shapes(kernel: Recorded, case: Case) -> tuple[Question, Mapping[str, torch.T
 @functools.cache
 def answered(kernel: Recorded, case: Case, arch: str) -> Answered:
     """The launches of an answer's host code, recorded."""
-    recorder = Recorder(kernel.root / kernel.source)
+    recorder = AnswerRecorder(kernel.root / kernel.source)
     extensions = Extensions(arch, kernel.root / kernel.source, kernel.root)
     triton = TritonLaunches(arch, recorder)
     with drawn(0, "meta"), a_gpu(recorder.events.order), triton.instead(), _instead(extensions):
@@ -98,7 +98,7 @@ def answered(kernel: Recorded, case: Case, arch: str) -> Answered:
     return Answered(launches, scratch, merged(compiled), digest)
 
 
-def _named(recorder: Recorder, question: Question, parameters: Mapping[str, torch.Tensor]) -> dict[int, str]:
+def _named(recorder: AnswerRecorder, question: Question, parameters: Mapping[str, torch.Tensor]) -> dict[int, str]:
     """The buffers that the answer is given. A parameter counts where the problem's model has one like it."""
     names = {}
     for name, item in question.tensors.items():
@@ -112,17 +112,17 @@ def _named(recorder: Recorder, question: Question, parameters: Mapping[str, torc
 
 
 def _told(
-    kernel: Recorded, case: Case, recorder: Recorder, names: dict[int, str], result: Any
+    kernel: Recorded, case: Case, recorder: AnswerRecorder, names: dict[int, str], result: Any
 ) -> tuple[tuple[Launch, ...], Mapping[str, Output]]:
     events = recorder.events
     if not events.launches:
-        raise AnswerError("the answer's second call launches nothing: it returns what it has kept")
+        raise TorchAnswerError("the answer's second call launches nothing: it returns what it has kept")
     if events.apart:
-        raise AnswerError("a kernel is launched on a stream of its own, and nobody waits for it before the return")
+        raise TorchAnswerError("a kernel is launched on a stream of its own, and nobody waits for it before the return")
     outputs = shapes(kernel, case)[1]
     returned = list(result) if isinstance(result, tuple | list) else [result]
     if len(returned) != len(outputs):
-        raise AnswerError(f"the answer returns {len(returned)} things; the problem has {len(outputs)} outputs")
+        raise TorchAnswerError(f"the answer returns {len(returned)} things; the problem has {len(outputs)} outputs")
     for (name, wanted), item in zip(outputs.items(), returned, strict=True):
         _place(recorder, names, name, wanted, item)
     scratch = {}
@@ -132,17 +132,17 @@ def _told(
     return tuple(launches_of(events, names)), scratch
 
 
-def _place(recorder: Recorder, names: dict[int, str], name: str, wanted: torch.Tensor, item: Any) -> None:
+def _place(recorder: AnswerRecorder, names: dict[int, str], name: str, wanted: torch.Tensor, item: Any) -> None:
     if not isinstance(item, torch.Tensor) or item.shape != wanted.shape or item.dtype != wanted.dtype:
         said = f"{item.dtype} of {tuple(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__
-        raise AnswerError(f"the answer returns {said} for {name}; it is {wanted.dtype} of {tuple(wanted.shape)}")
+        raise TorchAnswerError(f"the answer returns {said} for {name}; it is {wanted.dtype} of {tuple(wanted.shape)}")
     number = recorder.known(item)
     if number is None:
-        raise AnswerError(f"the answer returns for {name} what no launch has written")
+        raise TorchAnswerError(f"the answer returns for {name} what no launch has written")
     if number in names:
-        raise AnswerError(f"the answer returns {names[number]} for {name}: what it was given, or the same twice")
+        raise TorchAnswerError(f"the answer returns {names[number]} for {name}: what it was given, or the same twice")
     if not item.is_contiguous() or item.storage_offset() or recorder.nbytes[number] != item.nbytes:
-        raise AnswerError(f"the answer returns for {name} a part of an allocation, or what is not contiguous")
+        raise TorchAnswerError(f"the answer returns for {name} a part of an allocation, or what is not contiguous")
     names[number] = name
 
 

@@ -19,7 +19,7 @@ _ALLOWED: Final = (ast.Constant, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Floo
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ModuleConstant:
     """`name` of the module, of whose tuple it is the element `at`; -1 where it is a number by itself."""
 
     name: str
@@ -28,9 +28,9 @@ class Constant:
     value: int
 
 
-def constants(text: str) -> list[Constant]:
+def constants(text: str) -> list[ModuleConstant]:
     """Those that can be fields, in order. A number that another one follows from is not one of them."""
-    found: dict[str, Constant] = {}
+    found: dict[str, ModuleConstant] = {}
     for statement in ast.parse(text).body:
         if not isinstance(statement, ast.Assign) or not isinstance(target := statement.targets[0], ast.Name):
             continue
@@ -41,7 +41,7 @@ def constants(text: str) -> list[Constant]:
             label = target.id.lower() + (f"_{at}" if number >= 0 else "")
             if value is None or not _WORD.fullmatch(label) or label in TAKEN or not 0 <= value <= MOST:
                 continue
-            found.setdefault(label, Constant(target.id, number, label, value))
+            found.setdefault(label, ModuleConstant(target.id, number, label, value))
     return list(found.values())
 
 

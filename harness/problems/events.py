@@ -23,7 +23,7 @@ THREADS: Final = 256  # of a fill and a copy
 FILLS: Final = ("fmha_fill", "fmha_copy")  # fmha_calls.h has them
 
 
-class AnswerError(ValueError):
+class TorchAnswerError(ValueError):
     """An answer that computes without launching, or does what cannot be followed."""
 
 
@@ -153,7 +153,7 @@ def _argument(parameter: bytes, names: Mapping[int, str], entry: str) -> Argumen
             continue
         number, offset = found
         if number not in names:
-            raise AnswerError(
+            raise TorchAnswerError(
                 f"{entry} is given memory that is neither an argument, nor a parameter of the problem's model, nor "
                 "allocated by the answer: torch has computed it"
             )

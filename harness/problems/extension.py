@@ -26,7 +26,7 @@ from fmha.harness.worker.compilers.build_inputs import listed
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 if TYPE_CHECKING:
-    from fmha.harness.problems.recorder import Recorder
+    from fmha.harness.problems.recorder import AnswerRecorder
 
 _FLAGS: Final = ("-std=c++17", "-O3", "-lineinfo", "-diag-suppress=177,550,20012")
 # torch's own, which would undo what is said here or mean nothing to it.
@@ -169,7 +169,7 @@ class Extensions:
         self._arch, self._source, self._root = arch, source, root
         self._compiled: list[Compiled] = []
         self.read: list[str] = []  # what was compiled: texts with their flags, and digests of headers
-        self.recorder: Recorder | None = None  # whoever runs the answer sets it
+        self.recorder: AnswerRecorder | None = None  # whoever runs the answer sets it
 
     @property
     def ptx(self) -> list[str]:

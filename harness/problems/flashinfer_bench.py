@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fmha.harness.judge.case import Case, Field
-from fmha.harness.problems.events import AnswerError
+from fmha.harness.problems.events import TorchAnswerError
 from fmha.harness.problems.question import Given, Question
 from fmha.harness.problems.recorded import Recorded
 
@@ -91,10 +91,10 @@ class FlashInferBench(Recorded):
     def host_code(self, case: Case) -> Callable[[Question], tuple[Callable[[], Any], Mapping[str, torch.Tensor]]]:
         solution = json.loads((self.root / self.source).read_text(encoding="utf-8"))
         if solution["definition"] != self._defined["name"]:
-            raise AnswerError(f"{self.source} solves {solution['definition']}, not {self._defined['name']}")
+            raise TorchAnswerError(f"{self.source} solves {solution['definition']}, not {self._defined['name']}")
         spec = solution["spec"]
         if spec["language"] not in _LANGUAGES:
-            raise AnswerError(f"{self.source} is in {spec['language']}; judged are {', '.join(_LANGUAGES)}")
+            raise TorchAnswerError(f"{self.source} is in {spec['language']}; judged are {', '.join(_LANGUAGES)}")
         function = self._function(solution, spec)
         passed = spec.get("destination_passing_style", True)
         import torch
@@ -122,12 +122,12 @@ class FlashInferBench(Recorded):
         for item in solution["sources"]:
             path = folder / item["path"]
             if not path.resolve().is_relative_to(folder.resolve()):
-                raise AnswerError(f"{item['path']} is outside the solution")
+                raise TorchAnswerError(f"{item['path']} is outside the solution")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(item["content"], encoding="utf-8")
         if spec["language"] in ("cuda", "cpp"):
             if spec.get("binding", "tvm-ffi") != "torch":
-                raise AnswerError("a solution in C++ is bound by torch here; this one is by tvm-ffi")
+                raise TorchAnswerError("a solution in C++ is bound by torch here; this one is by tvm-ffi")
             from torch.utils import cpp_extension  # what stands for it here
 
             texts = [f'#line 1 "{item["path"]}"\n{item["content"]}' for item in solution["sources"]]
@@ -151,7 +151,7 @@ def _by_name(found: Any, names: list[str]) -> dict[str, torch.Tensor]:
         return {name: found[name] for name in names}
     items = list(found) if isinstance(found, tuple | list) else [found]
     if len(items) != len(names):
-        raise AnswerError(f"{len(items)} things are returned; the outputs are {', '.join(names)}")
+        raise TorchAnswerError(f"{len(items)} things are returned; the outputs are {', '.join(names)}")
     return dict(zip(names, items, strict=True))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fmha.harness.judge.case import Case, Field
 from fmha.harness.problems.constants import fields, module_with
-from fmha.harness.problems.events import AnswerError
+from fmha.harness.problems.events import TorchAnswerError
 from fmha.harness.problems.question import Given, Question
 from fmha.harness.problems.recorded import Recorded
 from fmha.harness.worker.subjects.repository_modules import module_of
@@ -55,7 +55,7 @@ class KernelBench(Recorded):
         values = {name: value for name, value in case.values if isinstance(value, int)}
         module = module_of(self.root, self.source)
         if not hasattr(module, "ModelNew"):
-            raise AnswerError(f"{self.source} has no ModelNew")
+            raise TorchAnswerError(f"{self.source} has no ModelNew")
 
         def made(question: Question) -> tuple[Callable[[], Any], Mapping[str, torch.Tensor]]:
             problem = module_with(self._text, str(self.home / self.problem), values)

@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fmha.harness.problems.events import (
     Allocated,
-    AnswerError,
     LaunchEvent,
     Ordered,
+    TorchAnswerError,
     address_of,
     buffer_of,
     copied,
@@ -51,7 +51,7 @@ _NUMBERS: Final = {
 _BY_NUMBER: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package of mypy's here
+class AnswerRecorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package of mypy's here
     """`lenient` until the answer's forward is called: a model's parameters may be drawn, their values are dropped."""
 
     def __init__(self, source: Path) -> None:
@@ -87,7 +87,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
         """An address that stands for a tensor's. AnswerError for memory that nobody has declared."""
         number = self.known(tensor)
         if number is None:
-            raise AnswerError(self._placed("a launch is given a tensor that is no argument, no parameter of its model"))
+            raise TorchAnswerError(
+                self._placed("a launch is given a tensor that is no argument, no parameter of its model")
+            )
         return address_of(number, tensor.storage_offset() * tensor.element_size())
 
     @contextmanager
@@ -118,13 +120,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
                 return args[0]
         if name in _COPIES and (copy := self._copied(func, args, kwargs)) is not None:
             return copy
-        raise AnswerError(
+        raise TorchAnswerError(
             self._placed(f"torch computes {name}, and what it computes is not the answer's: only launches are judged")
         )
 
     def _fill(self, tensor: torch.Tensor, value: float) -> None:
         if not tensor.is_contiguous():
-            raise AnswerError(self._placed("a part of a tensor is filled that is not contiguous"))
+            raise TorchAnswerError(self._placed("a part of a tensor is filled that is not contiguous"))
         item = torch.full((1,), value, dtype=tensor.dtype, device="cpu").view(torch.uint8).tolist()
         pattern = int.from_bytes(bytes(item), "little")
         self.events.add(filled(self.address(tensor), tensor.element_size(), pattern, tensor.nbytes))
@@ -148,7 +150,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
             return ["none"]
         if isinstance(argument, torch.Tensor):
             if argument.dtype not in _NUMBERS:
-                raise AnswerError(f"an extension is given a tensor of {argument.dtype}, which is not passed")
+                raise TorchAnswerError(f"an extension is given a tensor of {argument.dtype}, which is not passed")
             shape, strides = [*map(str, argument.shape)], [*map(str, argument.stride())]
             number = str(_NUMBERS[argument.dtype])
             return ["tensor", str(self.address(argument)), number, str(argument.dim()), *shape, *strides]
@@ -158,7 +160,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
             return ["whole", str(int(argument))]
         if isinstance(argument, float | np.floating):
             return ["real", repr(float(argument))]
-        raise AnswerError(f"an extension is given {type(argument).__name__}: tensors and numbers are passed")
+        raise TorchAnswerError(f"an extension is given {type(argument).__name__}: tensors and numbers are passed")
 
     def took(self, result: str, done: list[LaunchEvent | Allocated | Ordered]) -> Any:
         """Notes what it has done; what it returned."""
@@ -190,7 +192,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch is no package o
         sizes, strides = ([int(next(words)) for _ in range(dims)] for _ in range(2))
         found = buffer_of(address)
         if found is None:
-            raise AnswerError("an extension returns a tensor that it has not allocated")
+            raise TorchAnswerError("an extension returns a tensor that it has not allocated")
         dtype = _BY_NUMBER[number]
         with self.paused():
             empty = torch.empty(0, dtype=dtype, device="meta")

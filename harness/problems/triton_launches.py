@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fmha.harness.contract.device import SINGLE
-from fmha.harness.problems.events import FILLS, AnswerError, LaunchEvent
-from fmha.harness.problems.recorder import Recorder
+from fmha.harness.problems.events import FILLS, LaunchEvent, TorchAnswerError
+from fmha.harness.problems.recorder import AnswerRecorder
 
 _FORMS: Final[Mapping[str, str]] = {
     **{f"i{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -26,7 +26,7 @@ _FORMS: Final[Mapping[str, str]] = {
 class TritonLaunches:
     """`kernel[grid](...)` of what is decorated by Triton, however deep."""
 
-    def __init__(self, arch: str, recorder: Recorder) -> None:
+    def __init__(self, arch: str, recorder: AnswerRecorder) -> None:
         self._arch, self._recorder = arch, recorder
         self.ptx: list[str] = []
 
@@ -88,7 +88,9 @@ class TritonLaunches:
         if isinstance(value, torch.Tensor):
             return np.uint64(self._recorder.address(value)).tobytes()
         if kind not in _FORMS:
-            raise AnswerError(f"{name} is passed to a kernel of Triton's as {kind}: tensors and numbers are passed")
+            raise TorchAnswerError(
+                f"{name} is passed to a kernel of Triton's as {kind}: tensors and numbers are passed"
+            )
         return np.array(value).astype(_FORMS[kind]).tobytes()
 
 

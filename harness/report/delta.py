@@ -42,7 +42,7 @@ _BAD = frozenset({Look.WRONG, Look.WORSE3, Look.WORSE2, Look.WORSE1})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FigureChange:
     """One figure of one configuration in both runs. `size` is what it grew by, as a factor."""
 
     id: str
@@ -68,7 +68,7 @@ class Change:
 class Cell:
     """The worst change of those that share head_dim, T and s_k."""
 
-    change: Change
+    change: FigureChange
     share: str  # `2/3` where only some of them are worse
     words: str  # for a reader who does not see it
 
@@ -91,14 +91,14 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class FigureMap:
     """A figure whose values are not all as before. `worse` and `better` count configurations; `span` are factors."""
 
     name: str
     worse: int
     better: int
     total: int
-    worst: Change
+    worst: FigureChange
     grids: tuple[Grid, ...]
     plain: str  # the head_dims that have no grid, as all of theirs is as before
     strips: tuple[Strip, ...]
@@ -108,22 +108,22 @@ class Map:
 class Changes:
     """Maps of what changed, the worst first, the names of what did not, and all changes by configuration."""
 
-    worse: tuple[Map, ...]
-    others: tuple[Map, ...]  # better, or within the noise
+    worse: tuple[FigureMap, ...]
+    others: tuple[FigureMap, ...]  # better, or within the noise
     same: tuple[str, ...]
-    by_id: Mapping[str, Mapping[str, Change]]
+    by_id: Mapping[str, Mapping[str, FigureChange]]
 
 
 def changes(comparison: Comparison, base: RunRecord, new: RunRecord) -> Changes:
     """Every figure of every configuration of both runs."""
     pairs = paired(comparison, base, new)
-    found: dict[str, list[Change]] = {"status": [_status(name, *pair) for name, pair in pairs.items()]}
+    found: dict[str, list[FigureChange]] = {"status": [_status(name, *pair) for name, pair in pairs.items()]}
     worse = {(item.subject, item.what) for item in comparison.regressions}
     for name, (a, b) in pairs.items():
         if b is not None:
             for figure, change in _figures(name, a, b, base, new, comparison, worse):
                 found.setdefault(figure, []).append(change)
-    by_id: dict[str, dict[str, Change]] = {}
+    by_id: dict[str, dict[str, FigureChange]] = {}
     for figure, items in found.items():
         for item in items:
             by_id.setdefault(item.id, {})[figure] = item
@@ -134,7 +134,7 @@ def changes(comparison: Comparison, base: RunRecord, new: RunRecord) -> Changes:
     return Changes(bad, tuple(item for item in maps if not item.worse), same, by_id)
 
 
-def _gravity(item: Map) -> tuple[int, float, int]:
+def _gravity(item: FigureMap) -> tuple[int, float, int]:
     place = 0 if item.name == "status" else 2 if item.name == "bits" else 1
     return place, -item.worst.size if item.worse else 0.0, -item.worse
 
@@ -143,22 +143,22 @@ def _named(figure: str) -> str:
     return {"status": "status", "hash": "bits", "seconds": "time"}.get(figure, name_of(figure))
 
 
-def _status(name: str, a: ConfigurationRecord, b: ConfigurationRecord | None) -> Change:
+def _status(name: str, a: ConfigurationRecord, b: ConfigurationRecord | None) -> FigureChange:
     after = b.status if b else None
     if after is None:
-        return Change(name, Look.WRONG, math.inf, "gone", a.status, "not in the run")
+        return FigureChange(name, Look.WRONG, math.inf, "gone", a.status, "not in the run")
     if a.status is Status.PASS and (after is Status.INFRA_ERROR or (b and b.withheld)):
-        return Change(name, Look.WITHHELD, 1.0, "not run", a.status, after)
+        return FigureChange(name, Look.WITHHELD, 1.0, "not run", a.status, after)
     if a.status is Status.PASS and after is Status.NOT_RUN:
-        return Change(name, Look.WRONG, math.inf, "not run", a.status, after)
+        return FigureChange(name, Look.WRONG, math.inf, "not run", a.status, after)
     hazards = sorted({item.rule for item in b.findings if b} - {item.rule for item in a.findings}) if b else []
     if after in RED and a.status not in RED:
-        return Change(name, Look.WRONG, math.inf, after, a.status, after)
+        return FigureChange(name, Look.WRONG, math.inf, after, a.status, after)
     if hazards:
-        return Change(name, Look.WORSE3, math.inf, "warning", a.status, ", ".join(hazards))
+        return FigureChange(name, Look.WORSE3, math.inf, "warning", a.status, ", ".join(hazards))
     if a.status in RED and after not in RED:
-        return Change(name, Look.BETTER, 1.0, after, a.status, after)
-    return Change(name, Look.SAME, 1.0, "", a.status, after)
+        return FigureChange(name, Look.BETTER, 1.0, after, a.status, after)
+    return FigureChange(name, Look.SAME, 1.0, "", a.status, after)
 
 
 def _figures(
@@ -169,14 +169,14 @@ def _figures(
     new: RunRecord,
     comparison: Comparison,
     worse: set[tuple[str, str]],
-) -> Iterator[tuple[str, Change]]:
+) -> Iterator[tuple[str, FigureChange]]:
     if a.metrics and b.metrics:
         yield from _metrics(name, a, b, base, new, worse)
         if same_inputs(base, new):
             same = a.metrics.output_hash == b.metrics.output_hash
             look = Look.SAME if same else Look.WORSE1 if (name, "output_hash") in worse else Look.NOISE
             words = (a.metrics.output_hash[:8], b.metrics.output_hash[:8])
-            yield "hash", Change(name, look, 1.0, "" if same else "other", *words)
+            yield "hash", FigureChange(name, look, 1.0, "" if same else "other", *words)
     if same_inputs(base, new) and a.variant == b.variant:
         before, after = counters_of(a), counters_of(b)
         for counter, value in before.items():
@@ -186,7 +186,7 @@ def _figures(
         factor = judged.new_seconds / judged.base_seconds
         word = {"SLOWER": _worse(factor), "FASTER": Look.BETTER, "SAME": Look.SAME}.get(judged.verdict, Look.NOISE)
         times = [f"{seconds * 1e6:.2f} us" for seconds in (judged.base_seconds, judged.new_seconds)]
-        yield "seconds", Change(name, word, factor, _percent(factor), times[0], times[1], judged.verdict)
+        yield "seconds", FigureChange(name, word, factor, _percent(factor), times[0], times[1], judged.verdict)
 
 
 def _metrics(
@@ -196,7 +196,7 @@ def _metrics(
     base: RunRecord,
     new: RunRecord,
     worse: set[tuple[str, str]],
-) -> Iterator[tuple[str, Change]]:
+) -> Iterator[tuple[str, FigureChange]]:
     assert a.metrics
     assert b.metrics
     before, after = values_of(a.metrics), values_of(b.metrics)
@@ -218,13 +218,13 @@ def _metrics(
         low = max(math.exp(2 * band.centre - band.limit(1)) - METRICS[metric].floor, 0.0)
         noise = f"{low:.1e} to {top:.1e}" + (f", {band.count} seeds" if band.count else ", not measured")
         text = "" if look is Look.SAME else _factor(factor)
-        yield metric, Change(name, look, factor, text, f"{x:.2e}", f"{y:.2e}", noise)
+        yield metric, FigureChange(name, look, factor, text, f"{x:.2e}", f"{y:.2e}", noise)
 
 
-def _counted(name: str, before: int, after: int, worse: bool) -> Change:
+def _counted(name: str, before: int, after: int, worse: bool) -> FigureChange:
     factor = after / before if before else 1.0 if after == 0 else math.inf
     look = _worse(factor) if worse else Look.SAME if before == after else Look.NOISE if after > before else Look.BETTER
-    return Change(name, look, factor, "" if before == after else _percent(factor), f"{before:,}", f"{after:,}")
+    return FigureChange(name, look, factor, "" if before == after else _percent(factor), f"{before:,}", f"{after:,}")
 
 
 def _worse(factor: float) -> Look:
@@ -246,12 +246,12 @@ def _percent(factor: float) -> str:
     return _factor(factor) if factor >= 3 else f"{share:+.0f}%" if abs(share) >= 1 else f"{share:+.1g}%"
 
 
-def _map(figure: str, items: Sequence[Change], pairs: Mapping[str, Pair]) -> Map:
+def _map(figure: str, items: Sequence[FigureChange], pairs: Mapping[str, Pair]) -> FigureMap:
     axes = {item.id: axes_of(pairs[item.id][0].parameters.model_dump()) for item in items}
     on_grid = [item for item in items if set(_GRID) <= axes[item.id].keys()]
     moved = {axes[item.id]["hd"] for item in on_grid if item.look is not Look.SAME}
     plain = sorted({int(axes[item.id]["hd"]) for item in on_grid} - moved)
-    return Map(
+    return FigureMap(
         _named(figure),
         sum(item.bad for item in items),
         sum(item.look is Look.BETTER for item in items),
@@ -263,15 +263,15 @@ def _map(figure: str, items: Sequence[Change], pairs: Mapping[str, Pair]) -> Map
     )
 
 
-def _grids(items: Sequence[Change], axes: Mapping[str, Mapping[str, int | str]]) -> Iterator[Grid]:
-    def of(item: Change, key: str) -> int:
+def _grids(items: Sequence[FigureChange], axes: Mapping[str, Mapping[str, int | str]]) -> Iterator[Grid]:
+    def of(item: FigureChange, key: str) -> int:
         return int(axes[item.id][key])
 
     column = columns_of(of(item, "sk") for item in items)
     columns = tuple(dict.fromkeys(column(value) for value in sorted({of(item, "sk") for item in items})))
     ts = sorted({of(item, "t") for item in items})
     for head_dim in sorted({of(item, "hd") for item in items}):
-        places: dict[tuple[int, str], list[Change]] = {}
+        places: dict[tuple[int, str], list[FigureChange]] = {}
         for item in items:
             if of(item, "hd") == head_dim:
                 places.setdefault((of(item, "t"), column(of(item, "sk"))), []).append(item)
@@ -294,7 +294,7 @@ def columns_of(values: Iterable[int]) -> Callable[[int], str]:
     return ranged
 
 
-def _cell(items: Sequence[Change] | None, head_dim: int, t: int, column: str) -> Cell | None:
+def _cell(items: Sequence[FigureChange] | None, head_dim: int, t: int, column: str) -> Cell | None:
     if not items:
         return None
     worst = min(items, key=attrgetter("rank"))
@@ -306,7 +306,7 @@ def _cell(items: Sequence[Change] | None, head_dim: int, t: int, column: str) ->
     return Cell(worst, share, words)
 
 
-def _strips(items: Sequence[Change], axes: Mapping[str, Mapping[str, int | str]]) -> Iterator[Strip]:
+def _strips(items: Sequence[FigureChange], axes: Mapping[str, Mapping[str, int | str]]) -> Iterator[Strip]:
     """The axes beside the grid's whose values are worse to the most different shares; the mask's always."""
     if not any(item.bad for item in items):
         return

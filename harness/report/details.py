@@ -16,7 +16,7 @@ from fmha.harness.evidence.run_limits import Limit
 from fmha.harness.evidence.story import name_of
 from fmha.harness.judge.findings import FindingRecord
 from fmha.harness.judge.metrics import METRICS
-from fmha.harness.report.delta import Change, Look
+from fmha.harness.report.delta import FigureChange, Look
 
 MOST_DETAILS = 60
 MOST_FINDINGS = 3  # of a configuration
@@ -39,7 +39,7 @@ class ReportRow:
     """A figure in a table, what became of it, and its limit."""
 
     name: str
-    change: Change
+    change: FigureChange
     limit: str
 
 
@@ -59,7 +59,7 @@ class Detail:
 
 
 def details(
-    by_id: Mapping[str, Mapping[str, Change]], base: RunRecord, new: RunRecord, limit: Limit
+    by_id: Mapping[str, Mapping[str, FigureChange]], base: RunRecord, new: RunRecord, limit: Limit
 ) -> tuple[Detail, ...]:
     """The configurations that got worse, the worst first, at most MOST_DETAILS."""
     worst = {name: min(figures.values(), key=attrgetter("rank")) for name, figures in by_id.items()}
@@ -87,7 +87,7 @@ def command_of(item: ConfigurationRecord, record: RunRecord) -> str:
 
 
 def _detail(
-    figures: Mapping[str, Change], worst: Change, item: ConfigurationRecord, record: RunRecord, limit: Limit
+    figures: Mapping[str, FigureChange], worst: FigureChange, item: ConfigurationRecord, record: RunRecord, limit: Limit
 ) -> Detail:
     moved = {name: change for name, change in figures.items() if change.look is not Look.SAME}
     ordered = sorted(moved.items(), key=lambda part: part[1].rank)

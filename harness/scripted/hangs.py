@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fmha.emulator import programs
-from fmha.emulator.debug.hang import NO_CIRCLE, Watch, explained
+from fmha.emulator.debug.hang import NO_CIRCLE, HangWatch, explained
 
 MOST_SECONDS: Final = 5.0  # of the launches that have run: to look on takes several times as long
 
@@ -22,7 +22,7 @@ def why_it_hangs(words: Sequence[str], options: programs.Options, ran: programs.
     if seconds > MOST_SECONDS or all(told.finding.rule != "deadlock" for told in ran.seen.hazards):
         return []
     print("the program runs a second time, to say why it hangs", file=sys.stderr, flush=True)
-    watch = Watch()
+    watch = HangWatch()
     with open(os.devnull, "w") as nowhere, contextlib.suppress(programs.ProgramError):
         programs.run_program(words, dataclasses.replace(options, around=watch), lambda line: None, nowhere)
     lines = explained(watch.hangs[0]) if watch.hangs else []

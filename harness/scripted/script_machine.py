@@ -56,14 +56,14 @@ class HostMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class PointerArgument:
     """An argument: an address of this process."""
 
     address: int
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class TensorMapArgument:
     """An argument: a tensor map over the bytes at an address of this process, as `encode_tiled` takes the rest."""
 
     address: int
@@ -82,7 +82,7 @@ class Scratch:
     nbytes: int
 
 
-Argument = Pointer | Map | Scratch | bytes | int | float
+Argument = PointerArgument | TensorMapArgument | Scratch | bytes | int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +273,9 @@ class _Mirror:
 
     def packed(self, argument: Argument) -> bytes | int | float:
         match argument:
-            case Pointer():
+            case PointerArgument():
                 return struct.pack("<Q", self._address(argument.address))
-            case Map():
+            case TensorMapArgument():
                 return emulator.encode_tiled(
                     dtype=argument.dtype,
                     address=self._address(argument.address),

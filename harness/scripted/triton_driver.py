@@ -29,11 +29,11 @@ from fmha.harness.scripted.script_machine import (
     GridShape,
     HostMemory,
     LaunchRefusedError,
-    Map,
-    Pointer,
+    PointerArgument,
     Scratch,
     ScriptFinding,
     ScriptMachine,
+    TensorMapArgument,
 )
 from fmha.harness.triton_ptx import ptx_for_cubin
 
@@ -230,15 +230,15 @@ class _Arguments:
         else:
             self.arguments.append(_scalar(kind, value))
 
-    def _pointer(self, name: str, value: Any) -> Pointer:
+    def _pointer(self, name: str, value: Any) -> PointerArgument:
         if not hasattr(value, "data_ptr"):
-            return Pointer(int(value or 0))
+            return PointerArgument(int(value or 0))
         if hasattr(value, "untyped_storage"):
             storage = value.untyped_storage()
             self.memory.append(HostMemory(name, storage.data_ptr(), storage.nbytes(), storage))
         elif hasattr(value, "base"):  # a tensor that Triton reads as another type
             return self._pointer(name, value.base)
-        return Pointer(int(value.data_ptr()))
+        return PointerArgument(int(value.data_ptr()))
 
     def _descriptor(self, name: str, value: Any) -> None:
         """A tensor map and its sizes and strides; where the compiler made no map, what it loads and stores by."""
@@ -257,7 +257,7 @@ class _Arguments:
         if meta.get("fp4_padded"):
             shape[-1] *= 2
         width = meta["elem_size"]
-        tensor_map = Map(
+        tensor_map = TensorMapArgument(
             base.address,
             dtype,
             shape[::-1],

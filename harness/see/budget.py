@@ -14,7 +14,7 @@ from fmha.emulator.debug import usage
 from fmha.emulator.debug.usage import Usage
 from fmha.harness.errors import UserError
 from fmha.harness.see.diagrams import areas_of, first_cta
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Budget:
     roles: tuple[tuple[str, int, int, tuple[str, ...]], ...]  # (warps, live registers at most, instructions, files)
 
 
-def budget_of(subject: Subject) -> Budget:
+def budget_of(subject: LaunchSubject) -> Budget:
     """The budget of the launch that is meant. UserError for several, none of them named."""
     used = Usage()
     which = subject.look(used)

@@ -12,7 +12,7 @@ import yaml
 
 from fmha.emulator.timing.architecture import Architecture
 from fmha.harness.errors import InfrastructureError
-from fmha.harness.see.evaluated import Measured
+from fmha.harness.see.evaluated import MeasuredConstant
 from fmha.harness.see.own_rows import OwnTime
 from fmha.harness.see.probed import Probes, read
 from fmha.harness.worker.compilers.nvcc import find_nvcc
@@ -54,7 +54,7 @@ def run(program: Path) -> Probes:
 
 
 def record(
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredConstant],
     probes: Probes,
     calls: Sequence[OwnTime],
     gpu: Architecture,
@@ -64,7 +64,7 @@ def record(
     the probes themselves, and our calls beside the model before and with what was measured."""
     when = datetime.now(UTC).strftime("%Y-%m-%d")
 
-    def entry(constant: Measured) -> dict[str, Any]:
+    def entry(constant: MeasuredConstant) -> dict[str, Any]:
         source = f"measured by fmha calibrate on {when}; the model had {constant.was.value:g}"
         return {"value": float(f"{constant.value:.4g}"), "within": f"{constant.uncertainty:.2g}", "from": source}
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fmha.emulator.timing.architecture import Architecture, architecture
-from fmha.emulator.timing.launch_time import Modelled, Timing
+from fmha.emulator.timing.launch_time import LaunchTiming, Modelled
 from fmha.emulator.timing.shape import sampled, sampled_by
 from fmha.harness.contract.device import Device, LaunchConfig, LaunchReport, LoadedModule, Params
 from fmha.harness.contract.protocol import Variant
@@ -18,7 +18,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.kernel_side.launch import Call, forward_grid, launch_attention, tile_rows, walkers_of
 from fmha.harness.see.lengths import PERIOD, Given, from_end, lengths_of, numbers, pieces_of, seen_by, work_of
 from fmha.harness.see.sass import Sass, disassembled
-from fmha.harness.see.walked import Order as Drawn
+from fmha.harness.see.walked import TileOrder as Drawn
 from fmha.harness.see.walked import pairs
 from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.launch.run_attention import place
@@ -33,7 +33,7 @@ class CallTime:
     """The launches of a call, by their entries, and what the model says of each."""
 
     architecture: Architecture
-    timings: tuple[tuple[str, Timing], ...]
+    timings: tuple[tuple[str, LaunchTiming], ...]
     bytes: float  # that have to come from memory once: Q, K, V and the outputs, or all that its launches touch
     flop: float | None  # None where nobody has said: then the model's own time of its products is their floor
     sass: Mapping[str, Sass] = field(default_factory=dict)  # by entry, where warps execute in its order
@@ -47,7 +47,7 @@ class CallTime:
         return seconds_of(self.architecture, self.launches(times))
 
 
-def of_timings(gpu: str, timings: Sequence[tuple[str, Timing]]) -> CallTime:
+def of_timings(gpu: str, timings: Sequence[tuple[str, LaunchTiming]]) -> CallTime:
     """Of launches that were recorded, of which nobody says what they compute."""
     read: dict[int, float] = {}
     written: dict[int, float] = {}

@@ -22,7 +22,7 @@ from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.kernel_side.variants import variant_for
 from fmha.harness.see.call_time import CallTime, Order, in_order, model, of_timings
-from fmha.harness.see.launch_subject import Clock, Subject
+from fmha.harness.see.launch_subject import Clock, LaunchSubject
 from fmha.harness.see.modelled_call import chosen
 from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.devices.emulator_device import EmulatorDevice
@@ -36,7 +36,7 @@ GPU_OF = {"sm_90a": "h200", "sm_100a": "b200"}  # whose time is modelled where n
 
 def of_configuration(
     root: Path, name: str, *, schedule: str = "realistic", seed: int | None = None, cache: Path | None = None
-) -> Subject:
+) -> LaunchSubject:
     """Of the kernel of matrix.yaml in `root` that runs a configuration. It is built when it is first looked at.
 
     Raises UserError for a name that is none, or of what launches nothing.
@@ -85,7 +85,7 @@ def parsed_schedule(text: str) -> tuple[Schedule, int]:
 
 def _ours(
     root: Path, cell: Configuration, arch: str, schedule: Schedule, schedule_seed: int, seed: int, cache: Path
-) -> Subject:
+) -> LaunchSubject:
     variant = variant_for(cell, arch)
     if isinstance(variant, str):
         raise UserError(variant, where=cell.id)
@@ -101,7 +101,7 @@ def _ours(
         one = chosen(cell, architecture(gpu))
         return model(gpu, one.variant, Path(built(root, one.variant, cache).ptx), one.call, order, one.of)
 
-    return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
+    return LaunchSubject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 
 
 def _own(
@@ -113,7 +113,7 @@ def _own(
     schedule_seed: int,
     seed: int,
     cache: Path,
-) -> Subject:
+) -> LaunchSubject:
     build = functools.cache(lambda: built(root, _variant(declared, cell, arch), cache))
     inputs = functools.cache(lambda: declared.inputs(seed, cell))
 
@@ -134,7 +134,7 @@ def _own(
         ptx = Path(timed.ptx)
         return in_order(order, of_timings(gpu, clock.timings), lambda: ptx.read_text(encoding="utf-8"), ptx)
 
-    return Subject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
+    return LaunchSubject(cell.id, run, time, GPU_OF.get(arch, "b200"), build, root=root)
 
 
 def _variant(declared: Declared, cell: Case, arch: str) -> Variant:

@@ -10,11 +10,11 @@ from fmha.emulator.device import Device, Module
 from fmha.harness.contract.lines import Lines
 from fmha.harness.cpp_names import short
 from fmha.harness.errors import UserError
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 
 @dataclass(slots=True)
-class Covered:
+class CoveredLaunches:
     """Of launches: PTX by entry, sources by file; of a file that holds several kernels those that were launched."""
 
     ptx: dict[str, Lines] = field(default_factory=dict)
@@ -33,22 +33,22 @@ class Covered:
             self.source[file] = self.source.get(file, Lines()) | Lines.of(numbers)
 
 
-def covered(subject: Subject) -> Covered:
+def covered(subject: LaunchSubject) -> CoveredLaunches:
     """UserError where nothing is launched."""
-    found = Covered()
+    found = CoveredLaunches()
     subject.launches(found)
     if not found.ptx:
         raise UserError("nothing is launched", where=subject.name)
     return found
 
 
-def lines_of(found: Covered) -> Iterator[str]:
+def lines_of(found: CoveredLaunches) -> Iterator[str]:
     """Files outside of the checkout, as the toolkit's headers are, are left out."""
     yield from (f"{name}: {told(lines)}" for name, lines in _own(found.source).items())
     yield from (f"{name}, PTX: {told(lines)}" for name, lines in found.ptx.items())
 
 
-def fields_of(found: Covered) -> dict[str, object]:
+def fields_of(found: CoveredLaunches) -> dict[str, object]:
     """As JSON."""
 
     def plain(by_name: Mapping[str, Lines]) -> dict[str, dict[str, object]]:

@@ -11,11 +11,11 @@ import numpy as np
 from fmha.emulator.debug import banks, layouts
 from fmha.emulator.debug.barrier_phases import Barrier, barriers_of, warps_named
 from fmha.emulator.debug.cute import thread_value
-from fmha.emulator.debug.layouts import Operand, Product, Transfer, UsedMemory
+from fmha.emulator.debug.layouts import MatrixOperand, Product, Transfer, UsedMemory
 from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder, lanes_of
 from fmha.harness.errors import UserError
 from fmha.harness.see import picture
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 SHOWN_THREADS: Final = (0, 1, 32, 127)
 DSL_TYPES: Final = {"bf16": "cutlass.BFloat16", "f16": "cutlass.Float16"}
@@ -33,7 +33,7 @@ class Shown:
     svg: str | None = None
 
 
-def recorded(subject: Subject, wants: int) -> tuple[Log, tuple[str, ...]]:
+def recorded(subject: LaunchSubject, wants: int) -> tuple[Log, tuple[str, ...]]:
     """The launch of `subject` that is meant, and a line that says which of several it is."""
     recorder = Recorder(wants)
     which = subject.look(recorder)
@@ -67,7 +67,7 @@ def _numbered(letter: str, places: Sequence[layouts.Cells]) -> list[str]:
     return [letter if len(different) == 1 else f"{letter}{different.index(key)}" for key in keys]
 
 
-def tmem(subject: Subject) -> Shown:
+def tmem(subject: LaunchSubject) -> Shown:
     """Which row and column of each accumulator, and of each A in tensor memory, is in which lane and column."""
     log, which = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
     memory = first_cta(log)
@@ -158,7 +158,7 @@ def _transfer_lines(memory: UsedMemory, transfers: Sequence[Transfer]) -> Iterat
                 yield f"  thread {thread}: cells that {name} does not have"
 
 
-def smem(subject: Subject) -> Shown:
+def smem(subject: LaunchSubject) -> Shown:
     """Where the operands of products lie in shared memory, in CuTe's notation, and bank conflicts by line."""
     log, which = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
     memory = first_cta(log)
@@ -180,7 +180,7 @@ def _operand_lines(memory: UsedMemory, log: Log) -> Iterator[str]:
     patterns: set[tuple[int, int, int]] = set()
     for p in memory.products:
         for which in ("a", "b"):
-            operand: Operand = getattr(p, which)
+            operand: MatrixOperand = getattr(p, which)
             name = operand_name(p, which)
             if operand.tensor_memory or (name, int(operand.at[0, 0])) in told:
                 continue
@@ -203,7 +203,7 @@ def _operand_lines(memory: UsedMemory, log: Log) -> Iterator[str]:
                 yield from _copy_lines(memory, operand, name)
 
 
-def _pattern(operand: Operand) -> Iterator[str]:
+def _pattern(operand: MatrixOperand) -> Iterator[str]:
     """Which 16 bytes of a row lie where, of the first eight rows of 128 bytes."""
     if operand.mn_major or operand.layout is None or not operand.layout.swizzle[0]:
         return
@@ -215,7 +215,7 @@ def _pattern(operand: Operand) -> Iterator[str]:
         yield f"      row {row}: {' '.join(str(int(x)) for x in order)}"
 
 
-def _copy_lines(memory: UsedMemory, operand: Operand, name: str) -> Iterator[str]:
+def _copy_lines(memory: UsedMemory, operand: MatrixOperand, name: str) -> Iterator[str]:
     """The TiledCopy by which threads wrote an operand."""
     elements = {at: found[0] for at, found in layouts.elements_of(operand).items()}
     bytes_each = operand.bits // 8
@@ -250,7 +250,7 @@ def _copy_lines(memory: UsedMemory, operand: Operand, name: str) -> Iterator[str
         yield "      copy = cute.make_tiled_copy_tv(atom, threads, values)"
 
 
-def barriers(subject: Subject) -> Shown:
+def barriers(subject: LaunchSubject) -> Shown:
     """Who arrives on each mbarrier of the first CTA, and who waits."""
     log, which = recorded(subject, BARRIERS)
     found = [barrier for barrier in barriers_of(log).values() if barrier.cta == 0]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.emulator.debug.differ import Catcher, Difference, first_difference, lanes_that_differ
+from fmha.emulator.debug.differ import Catcher, ExecutionDifference, first_difference, lanes_that_differ
 from fmha.emulator.debug.observe import TRACE, Log, Recorder, place
 from fmha.harness import config
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 from fmha.harness.see.configurations import is_ours
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 from fmha.harness.see.named import kind_of, named
 from fmha.harness.stages.laid_out import laid_out
 
@@ -60,14 +60,14 @@ def tree_of(root: Path, commit: str, name: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedLaunches:
     """What two launches differ in, first."""
 
     lines: tuple[str, ...]
-    first: Difference | None  # None: no value differs
+    first: ExecutionDifference | None  # None: no value differs
 
 
-def compare(root: Path, a: Side, b: Side, launch: str | None, arch: str | None = None) -> Compared:
+def compare(root: Path, a: Side, b: Side, launch: str | None, arch: str | None = None) -> ComparedLaunches:
     """Raises UserError for what is no launch."""
     subjects = [_of(root, side, launch, arch) for side in (a, b)]
     traces = []
@@ -77,15 +77,15 @@ def compare(root: Path, a: Side, b: Side, launch: str | None, arch: str | None =
         traces.append(recorder.logs)
     found, compared = first_difference(*traces)
     if found is None:
-        return Compared((f"no value differs: {compared} executions compared",), None)
+        return ComparedLaunches((f"no value differs: {compared} executions compared",), None)
     caught = [
         _caught(subject, found.launch, pc, event)
         for subject, pc, event in zip(subjects, (found.pc_a, found.pc_b), (found.event_a, found.event_b), strict=True)
     ]
-    return Compared(tuple(_told(found, traces, caught, a, b)), found)
+    return ComparedLaunches(tuple(_told(found, traces, caught, a, b)), found)
 
 
-def _of(root: Path, side: Side, launch: str | None, arch: str | None) -> Subject:
+def _of(root: Path, side: Side, launch: str | None, arch: str | None) -> LaunchSubject:
     if side.commit and kind_of(side.name, launch) != "configuration":
         step = "leave @COMMIT out, or name a configuration"
         raise UserError(f"a {kind_of(side.name, launch)} is of no commit", where=side.text, next_step=step)
@@ -93,14 +93,14 @@ def _of(root: Path, side: Side, launch: str | None, arch: str | None) -> Subject
     return named((side.name,), launch, schedule=side.schedule or None, arch=arch, root=tree)
 
 
-def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:
+def _caught(subject: LaunchSubject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:
     catcher = Catcher(launch, pc, event)
     subject.launches(catcher)
     return catcher.values
 
 
 def _told(
-    found: Difference,
+    found: ExecutionDifference,
     traces: Sequence[Sequence[Log]],
     caught: Sequence[list[tuple[str, NDArray[Any]]]],
     a: Side,

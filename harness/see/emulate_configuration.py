@@ -10,7 +10,7 @@ from typing import Any
 
 from fmha.emulator.device import Device, Launched, Module
 from fmha.emulator.launch_report import Finding
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 MOST_TOLD = 8  # findings that are printed
 
@@ -63,7 +63,7 @@ class Emulated:
         yield f"{verdict}: {counts}; fmha run-matrix --case {self.name} judges the numbers"
 
 
-def emulated(subject: Subject) -> Emulated:
+def emulated(subject: LaunchSubject) -> Emulated:
     """UserError for what cannot be launched."""
     found = Emulated(subject.name)
     subject.launches(found)

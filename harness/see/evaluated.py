@@ -41,7 +41,7 @@ _STREAMS: Final = {"port": "l2_latency", "l2": "l2_latency", "hbm": "hbm_latency
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredConstant:
     """A constant, beside what the model had. `uncertainty` is in the constant's own unit: evaluate.py says what of."""
 
     name: str
@@ -60,7 +60,7 @@ class Measured:
         return abs(self.was.value - self.value) <= self.uncertainty + self.was.room
 
 
-def constants(probes: Probes, gpu: Architecture) -> list[Measured]:
+def constants(probes: Probes, gpu: Architecture) -> list[MeasuredConstant]:
     """The constants that the probes say something of. UserError where one of the probes is missing."""
     found, uncertain = values(probes, gpu), uncertainties(probes, gpu)
     told = []
@@ -69,7 +69,7 @@ def constants(probes: Probes, gpu: Architecture) -> list[Measured]:
         room = uncertain[name]
         if name == "hbm_queue" and value - room <= _OWN:  # as long as copies take that wait for nobody
             value, room = 0.0, value + room
-        told.append(Measured(name, max(0.0, value), room, was))
+        told.append(MeasuredConstant(name, max(0.0, value), room, was))
     return told
 
 
@@ -184,7 +184,7 @@ def _of_launches(probes: Probes, gpu: Architecture) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedConstant:
     """What the model has no constant of its own for, in cycles: what was measured, and what it would say."""
 
     name: str
@@ -197,7 +197,7 @@ class Compared:
         return self.modelled / self.measured - 1
 
 
-def compared(probes: Probes, gpu: Architecture) -> list[Compared]:
+def compared(probes: Probes, gpu: Architecture) -> list[ComparedConstant]:
     """Products by their size, and a row of a box by its bytes."""
     t, m = gpu.values, rows_of_product(gpu)
 
@@ -210,7 +210,7 @@ def compared(probes: Probes, gpu: Architecture) -> list[Compared]:
     said["product_registers"] = (f"the same of 128, A in {where}", product(128, 0))
     said["memory_chain"] = ("load that L2 has not", t["l2_latency"] + t["hbm_latency"])
     said["rows_64"] = ("row of 64 bytes of a box", max(t["tma_row"], 64 / t["port_bytes"]))
-    return [Compared(what, probes.each(name), cycles) for name, (what, cycles) in said.items()]
+    return [ComparedConstant(what, probes.each(name), cycles) for name, (what, cycles) in said.items()]
 
 
 def watts(probes: Probes) -> tuple[float, float] | None:

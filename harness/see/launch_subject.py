@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fmha.emulator.device import Around, Device, Module
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.contract.protocol import BuildResult
 from fmha.harness.cpp_names import readable, short
 from fmha.harness.errors import UserError
@@ -19,7 +19,7 @@ MOST_TOLD = 12  # launches that a message lists
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LaunchSubject:
     """`run` makes its launches, each within what its argument makes for it, and may be called again: they are the same.
     `time` has the time of each modelled on a GPU, `gpu` where nobody names another, with its warps in an order. `which`
     of them is meant: a number from 1, or a part of an entry's name; None where nobody has said."""
@@ -107,7 +107,7 @@ class _One:
 class Clock:
     """Keeps the recordings of launches on a device that has their time modelled."""
 
-    timings: list[tuple[str, Timing]] = field(default_factory=list)
+    timings: list[tuple[str, LaunchTiming]] = field(default_factory=list)
 
     @contextmanager
     def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fmha.emulator.device import Buffer, Device, Launched, Module
 from fmha.harness.cpp_names import readable
 from fmha.harness.errors import UserError
-from fmha.harness.see.launch_subject import Subject, place_of
+from fmha.harness.see.launch_subject import LaunchSubject, place_of
 
 PTX, LAUNCH = "kernel.ptx", "launch.yaml"
 _POISON = 0xFF  # what memory holds that nobody has written
@@ -71,7 +71,7 @@ class _Lister:
         self.found.append(ListedLaunch(len(self.found) + 1, device.latest, arguments, module.target))
 
 
-def listed(subject: Subject) -> list[ListedLaunch]:
+def listed(subject: LaunchSubject) -> list[ListedLaunch]:
     """All launches, or the one that is meant. UserError where there is none."""
     lister = _Lister()
     subject.run(lister)
@@ -108,7 +108,7 @@ class _Writer:
         self.asked = device.latest
 
 
-def write(subject: Subject, folder: Path) -> list[Path]:
+def write(subject: LaunchSubject, folder: Path) -> list[Path]:
     """The launch that is meant, or the first, as the files of `fmha emulate`: PTX, launch.yaml, and the memory that it
     finds, at the addresses that it finds it. UserError where that says not all of it, or cannot be written."""
     writer = _Writer()

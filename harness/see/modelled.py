@@ -153,7 +153,7 @@ def matched(time: CallTime) -> list[str]:
 
 
 def row_of(
-    item: Configuration, call: Call, time: CallTime, beside: Measured | None = None, free: bool = False
+    item: Configuration, call: Call, time: CallTime, beside: MeasuredCall | None = None, free: bool = False
 ) -> ModelledRow:
     """Of a call of attention."""
     found = replace(row_of_launches(item.id, time, free), splits=call.splits, parameters=item.parameters)
@@ -218,14 +218,14 @@ def only(time: CallTime, which: str | None) -> CallTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCall:
     """A call of a record."""
 
     us: float
     splits: int | None  # None where the record has them not
 
 
-def as_measured(item: Configuration, beside: Measured | None, gpu: str) -> Configuration:
+def as_measured(item: Configuration, beside: MeasuredCall | None, gpu: str) -> Configuration:
     """The configuration with the splits that were measured, where its call takes others today. One that was measured
     without splits cannot ask for that, and one whose kernel is gone stays as it is: `other_call` says so of both."""
     target = architecture(gpu)
@@ -237,7 +237,7 @@ def as_measured(item: Configuration, beside: Measured | None, gpu: str) -> Confi
     return pinned
 
 
-def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Measured]:
+def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, MeasuredCall]:
     """Calls by configuration, of a record of `fmha bench --peer`; UserError for another file. Rows of packed sequences
     and of heads beside one another are left out, and said to be: no configuration's name has their lengths. Of
     those without their splits it is said how many there are."""
@@ -254,9 +254,9 @@ def measured(path: Path, say: Callable[[str], None] = lambda line: None) -> dict
         raise UserError("this is no record of `fmha bench --peer`", where=str(path)) from error
 
 
-def _of_record(ours: Mapping[str, Any]) -> Measured:
+def _of_record(ours: Mapping[str, Any]) -> MeasuredCall:
     splits = ours.get("splits")
-    return Measured(float(ours["median_us"]), None if splits is None else int(splits))
+    return MeasuredCall(float(ours["median_us"]), None if splits is None else int(splits))
 
 
 def configuration_of(row: Mapping[str, Any]) -> Configuration:

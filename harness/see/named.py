@@ -17,7 +17,7 @@ from typing import Literal
 from fmha.harness.errors import UserError
 from fmha.harness.scripted.script_machine import ARCHS
 from fmha.harness.see.configurations import of_configuration
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 from fmha.harness.see.program_launches import of_program, of_script
 from fmha.harness.see.ptx_files import of_file
 from fmha.harness.stages.preflight import project_of
@@ -37,7 +37,7 @@ def named(
     arch: str | None = None,
     root: Path | None = None,
     cache: Path | None = None,
-) -> Subject:
+) -> LaunchSubject:
     """The launch, or launches, that `words` name; `command` where `--` stood before them. `launch` is the launch.yaml
     of a file of PTX; of anything else the number of a launch, or a part of its entry's name. Configurations are of
     `root` or of the checkout that we are in, or else of the kernels that fmha brings. Raises UserError.

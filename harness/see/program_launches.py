@@ -15,10 +15,10 @@ from fmha.harness.scripted.script_output import aside
 from fmha.harness.scripted.script_run import run_script
 from fmha.harness.see.call_time import CallTime, Order, of_timings
 from fmha.harness.see.configurations import GPU_OF, parsed_schedule
-from fmha.harness.see.launch_subject import Clock, Subject
+from fmha.harness.see.launch_subject import Clock, LaunchSubject
 
 
-def of_program(words: Sequence[str], arch: str, schedule: str | None = None) -> Subject:
+def of_program(words: Sequence[str], arch: str, schedule: str | None = None) -> LaunchSubject:
     """What it prints goes to standard error. Raises UserError for one that cannot be started."""
     timing, seed = parsed_schedule(schedule or "realistic")
 
@@ -40,10 +40,10 @@ def of_program(words: Sequence[str], arch: str, schedule: str | None = None) -> 
             print(f"fmha: {words[0]}: refused: {what}", file=sys.stderr)
         _ended(shlex.join(words), ran.code)
 
-    return Subject(shlex.join(words), run, time, GPU_OF.get(arch, "b200"))
+    return LaunchSubject(shlex.join(words), run, time, GPU_OF.get(arch, "b200"))
 
 
-def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> Subject:
+def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> LaunchSubject:
     """`words` are those behind `python`. What it prints goes to standard error. Raises UserError for no script."""
     timing, seed = parsed_schedule(schedule or "realistic")
 
@@ -61,7 +61,7 @@ def of_script(words: Sequence[str], arch: str, schedule: str | None = None) -> S
             ran = run_script(words, options, lambda told: None)
         _ended(shlex.join(words), ran.failed)
 
-    return Subject(shlex.join(words), run, time, GPU_OF.get(arch, "b200"))
+    return LaunchSubject(shlex.join(words), run, time, GPU_OF.get(arch, "b200"))
 
 
 def _as_written(order: Order, name: str) -> None:

@@ -12,10 +12,10 @@ from fmha.harness.emulate.launch_file import load, look_at, timed
 from fmha.harness.errors import UserError
 from fmha.harness.see.call_time import CallTime, Order, in_order, of_timings
 from fmha.harness.see.configurations import parsed_schedule
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 
-def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
+def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> LaunchSubject:
     """Of `fmha emulate`'s files. Raises UserError."""
     file = read_launch_file(launch)
     chosen, seed = parsed_schedule(schedule) if schedule else (None, 0)
@@ -33,7 +33,7 @@ def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
         found = of_timings(gpu, [(file.entry or next(iter(module.entries)), timing)])
         return in_order(order, found, lambda: module.parsed.source, ptx)
 
-    return Subject(ptx.name, run, time, gpu_for(load(ptx)), file=ptx.resolve(), root=ptx.resolve().parent)
+    return LaunchSubject(ptx.name, run, time, gpu_for(load(ptx)), file=ptx.resolve(), root=ptx.resolve().parent)
 
 
 def gpu_for(module: emulator.Module) -> str:

@@ -10,10 +10,10 @@ from fmha.harness.errors import UserError
 from fmha.harness.judge.schedules import parse_schedule
 from fmha.harness.see.configurations import of_configuration
 from fmha.harness.see.differing import tree_of
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 
 
-def archived(root: Path, run: str, name: str) -> Subject:
+def archived(root: Path, run: str, name: str) -> LaunchSubject:
     """Of the checkout `root` and its archive. Raises UserError for a run or a configuration that is not there."""
     record = find(run, root / "results", root).record
     wanted = next((item for item in record.configurations if item.id == name), None)

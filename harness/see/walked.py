@@ -17,7 +17,7 @@ _LONGEST: Final = 8  # tiles of keys of a row tile that is looked at for what it
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TileOrder:
     """Of the row tiles of a launch in which `ctas` draw: as Walk of kernel/sm90/walk.cuh has it."""
 
     row_tiles: int  # of a plane
@@ -26,21 +26,21 @@ class Order:
     before_last: int = 0  # planes of all groups but the last one
 
     @staticmethod
-    def of(call: Call, row_tiles: int, ctas: int) -> Order:
+    def of(call: Call, row_tiles: int, ctas: int) -> TileOrder:
         """Without a window planes follow one another; else they come by groups, the last row tiles of a group first."""
         planes = call.planes.batch
         if call.window_left is None and call.window_right is None:
-            return Order(row_tiles, planes, 1, planes - 1)
+            return TileOrder(row_tiles, planes, 1, planes - 1)
         keys, key_bytes = max(call.s_k, 1), call.head_dim * (2 if call.shared_kv else 4)
         wanted = 2 * -(-ctas // row_tiles)
         most = max(min(wanted, _CACHED // key_bytes // keys), 1)
         last = min(wanted, max(_CACHED_OF_LAST // key_bytes // keys, 2))
         if last > most and planes >= most + last:
             before_last = planes - last
-            return Order(row_tiles, planes, -(-before_last // -(-before_last // most)), before_last)
+            return TileOrder(row_tiles, planes, -(-before_last // -(-before_last // most)), before_last)
         larger = last > most or planes < 2 * most
         each = -(-planes // (max(planes // most, 1) if larger else -(-planes // most)))
-        return Order(row_tiles, planes, each, (-(-planes // each) - 1) * each)
+        return TileOrder(row_tiles, planes, each, (-(-planes // each) - 1) * each)
 
     def cta(self, index: int) -> int:
         """The CTA, in the order of a grid in which each row tile has its own, of what is drawn at a place."""
@@ -72,7 +72,7 @@ def pairs(call: Call, work: Sequence[float], lacking: int | None, row_tiles: int
     ctas = -(-every // 2)
     if ctas == row_tiles and call.planes.batch == 1:
         ctas += 1  # else each would have its own
-    order, apart = Order.of(call, row_tiles, ctas), int(_APART * ctas)
+    order, apart = TileOrder.of(call, row_tiles, ctas), int(_APART * ctas)
     usual = min(statistics.median(work), max(_LONGEST, min(work)))
     found: dict[tuple[float, float], RowTilePair] = {}
     for cta in range(ctas):

@@ -19,10 +19,10 @@ from fmha.harness.hosts.carrier import UnknownHostError, abandon
 from fmha.harness.hosts.host_answers import (
     Answer,
     Cancelled,
-    Examination,
+    ExaminationAnswer,
     ForcedCommand,
     ListedRun,
-    Log,
+    LogAnswer,
     Occupant,
     Released,
     Removed,
@@ -102,7 +102,7 @@ def logs(place: RunPlace, run: str) -> Iterator[tuple[str, str]]:
         for _ in range(MOST_LOGS):
             if "end" in (message := line.answer(max(0.0, min(ANSWER_SECONDS, deadline - time.monotonic())))):
                 return
-            log = checked(Log, message, place.host.name)
+            log = checked(LogAnswer, message, place.host.name)
             left -= len(log.text) + len(log.log)
             if left < 0:
                 break
@@ -186,7 +186,7 @@ def _answered(place: RunPlace) -> list[DoctorLine]:
     }
     asked = time.time()
     try:
-        answer = checked(Examination, remote.ask(host, request, EXAMINATION_SECONDS), host.name)
+        answer = checked(ExaminationAnswer, remote.ask(host, request, EXAMINATION_SECONDS), host.name)
     except FmhaError as error:
         return [DoctorLine("connection", False, error.what, error.next_step or way_to(settings).hint(settings))]
     answered = time.time()

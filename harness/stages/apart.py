@@ -61,7 +61,7 @@ _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgeApart:
     """The judge of a run that is another commit's than what is judged.
 
     `tree` has its files, `root` is the checkout that is judged. `changed` are the files of the judge that the judged
@@ -132,7 +132,7 @@ def _judges_otherwise(root: Path, commit: str) -> bool:
     return theirs.judged_sha256 != load(root, own=False).judged_sha256
 
 
-def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -> Judge | int:
+def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -> JudgeApart | int:
     """The judge that `ref` names for the checkout at `root`, or the exit code of this command as it carried it out.
 
     `arguments` are those of the command, for the judge's harness to be started with. Raises UserError for what is no
@@ -164,14 +164,14 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
     if not _same_matrix(root, tree):
         changed.append(MATRIX)
     beside = tuple(name for name in differing if not is_judge(name) and not is_kernel_side(name))
-    return Judge(commit, tree, root, tuple(sorted(changed)), accepted, beside)
+    return JudgeApart(commit, tree, root, tuple(sorted(changed)), accepted, beside)
 
 
 def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
     return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
 
 
-def launches_otherwise(judge: Judge) -> bool:
+def launches_otherwise(judge: JudgeApart) -> bool:
     """Whether the checkout has another kernel's side than the judge, or by git's word anything otherwise that Python
     could find there. Else the judge's own code, which is the same, launches in one process."""
     if judge.changed or judge.beside or _otherwise(judge.root, judge.commit, _REST):

@@ -15,15 +15,15 @@ from fmha.harness.archive import record as model
 from fmha.harness.contract.lines import Lines
 from fmha.harness.contract.protocol import BuildResult, Timed
 from fmha.harness.errors import ExitCode
-from fmha.harness.hosts import HostFacts
+from fmha.harness.hosts import HostProvenance
 from fmha.harness.judge.identity import Identity
 from fmha.harness.judge.limits import Biases
 from fmha.harness.judge.pooled import pooled
 from fmha.harness.judge.status import Status, exit_code
-from fmha.harness.stages.apart import Judge
+from fmha.harness.stages.apart import JudgeApart
 from fmha.harness.stages.coverage import RunCoverage, collect
 from fmha.harness.stages.outcome import Outcome
-from fmha.harness.stages.plan import Elsewhere, Plan
+from fmha.harness.stages.plan import Plan, RunElsewhere
 from fmha.harness.stages.preflight import GitFacts
 
 MOST_DIRTY_FILES = 100
@@ -46,19 +46,19 @@ class Circumstances:
     """Everything about a run but its outcomes."""
 
     git: GitFacts
-    host: HostFacts
+    host: HostProvenance
     plan: Plan
     seed: int
     schedule: str
     matrix_sha256: str
     judge: Identity
-    apart: Judge | None
+    apart: JudgeApart | None
     alike: str | None  # a commit of the default branch whose harness is the one that judged, file by file
     builds: Mapping[str, BuildResult]
     durations: Mapping[str, float]
     started: datetime
     finished: datetime
-    elsewhere: Elsewhere | None = None
+    elsewhere: RunElsewhere | None = None
     drawn: int | None = None  # the second seed of the inputs
     biases: Biases | None = None  # what is held of all configurations together
 
@@ -102,7 +102,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     )
 
 
-def _host(facts: HostFacts, *, own: bool) -> model.HostFacts:
+def _host(facts: HostProvenance, *, own: bool) -> model.HostFacts:
     enclosed = facts.own_harness_enclosed
     return model.HostFacts(
         name=facts.name,
@@ -165,7 +165,7 @@ def _commit(git: GitFacts) -> model.Commit:
     )
 
 
-def _judge(judge: Identity, apart: Judge | None) -> model.Judge:
+def _judge(judge: Identity, apart: JudgeApart | None) -> model.Judge:
     told = (
         {
             "commit": apart.commit,

@@ -174,7 +174,7 @@ class Cluster:
         wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
         since = time.monotonic()
         due = since + wait.seconds
-        question: slurm.Question | None = None  # while it has no answer events are read all the same
+        question: slurm.SlurmQuestion | None = None  # while it has no answer events are read all the same
         try:
             while remaining:
                 for each in rounds:
@@ -183,7 +183,7 @@ class Cluster:
                         yield from self._taken(each, attempt, event, remaining, begun, hashes)
                 self._give_back(now, remaining, begun)
                 if question is None and time.monotonic() >= due and remaining:
-                    question = slurm.Question(self._run)
+                    question = slurm.SlurmQuestion(self._run)
                 if question is not None:
                     before = dict(now.states)
                     if self._has_answer(question, now):
@@ -252,7 +252,7 @@ class Cluster:
                     where = attempt.node or "a node"
                     self._note(f"task {attempt.path.name} on {where} was started again: {name} is, too")
 
-    def _has_answer(self, question: slurm.Question, now: _Round) -> bool:
+    def _has_answer(self, question: slurm.SlurmQuestion, now: _Round) -> bool:
         """Takes what Slurm says of the round's tasks; nothing changes where it does not answer."""
         try:
             found = question.answer()

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.stages.outcome import Step
-from fmha.harness.stages.pipeline import Prepared
+from fmha.harness.stages.pipeline import PreparedRun
 
 
-def lines(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
+def lines(prepared: PreparedRun, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
     """The plan in the order of the work; `shares` are the configurations by host, where several share them."""
     whose = {name: host for host, names in shares.items() for name in names}
     plan = prepared.plan
@@ -28,7 +28,7 @@ def lines(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxy
             yield f"  {step.configuration.id}  {_fate(step)}" + (f"  on {host}" if host else "")
 
 
-def fields(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> dict[str, Any]:
+def fields(prepared: PreparedRun, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> dict[str, Any]:
     """The plan as `fmha-plan` has it; `shares` as for `lines`."""
     plan = prepared.plan
     return {

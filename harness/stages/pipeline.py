@@ -21,13 +21,13 @@ from fmha.harness.kernel_side import abi
 from fmha.harness.stages import guard, matrix, shrink
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Outcome
-from fmha.harness.stages.plan import Elsewhere, Plan, Selection, make_plan
+from fmha.harness.stages.plan import Plan, RunElsewhere, RunSelection, make_plan
 from fmha.harness.stages.preflight import GitFacts, git_facts
 
 # What a host's runner, which starts in the middle, does without is loaded where it is needed.
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
-    from fmha.harness.stages.apart import Judge
+    from fmha.harness.stages.apart import JudgeApart
     from fmha.harness.stages.archive import Circumstances
 
 CHOICES = (
@@ -75,14 +75,14 @@ class Request:
     snapshot: bool = False
     approve_protected: bool = False
     priority: str = "normal"
-    judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
+    judge: JudgeApart | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
     alike: str | None = None  # where nobody else judges: a commit of the default branch that has the same harness
     beside: str | None = None  # a commit to time beside, on hosts that run commits
     workers: int | None = None  # how many configurations run at once; None: the host's word
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRun:
     """A request made concrete; nothing has run yet."""
 
     request: Request
@@ -94,7 +94,7 @@ class Prepared:
     drawn: int | None
     schedules: tuple[str, ...]
     results: Path
-    elsewhere: Elsewhere | None = None
+    elsewhere: RunElsewhere | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
 
     @property
@@ -131,7 +131,7 @@ class Progress:
             self.durations[name] = time.monotonic() - start
 
 
-def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
+def prepare(request: Request, opener: HostOpener = open_host) -> PreparedRun:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
     # Hosts are the judge's and the user's own: what the judged commit calls one could be any program.
@@ -147,7 +147,7 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     return prepare_for(request, git, settings, host)
 
 
-def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -> Prepared:
+def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -> PreparedRun:
     """The plan for a commit and a host that are known already."""
     if request.cases and (request.suite or request.random_cases is not None):
         other = "--suite" if request.suite else "--cases"
@@ -156,7 +156,7 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         raise UserError("--coverage: only the emulator knows which instructions are executed", where=request.host)
     accepted = parse_filter(request.filters, settings.keys)
     seed = settings.seed if request.seed is None else request.seed
-    selection = Selection(
+    selection = RunSelection(
         request.suite or settings.default_suite,
         accepted,
         seed,
@@ -165,7 +165,7 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         request.one_a_variant,
     )
     plan = make_plan(settings, selection, host)
-    return Prepared(
+    return PreparedRun(
         request=request,
         git=git,
         matrix=settings,
@@ -245,7 +245,7 @@ def execute(
     return conclude(begun, observer, show, progress, amended, meanwhile if begun.host.exact else None)
 
 
-def begin(prepared: Prepared, observer: Observer) -> Prepared:
+def begin(prepared: PreparedRun, observer: Observer) -> PreparedRun:
     """Hand the whole order to the host; one that takes commits only gets the commit. The facts of what is judged."""
     request, host = prepared.request, prepared.host
     git, matrix_text = prepared.git, ""
@@ -289,7 +289,7 @@ def choices(request: Request) -> dict[str, object]:
 
 
 def conclude(
-    prepared: Prepared,
+    prepared: PreparedRun,
     observer: Observer,
     show: Show,
     progress: Progress | None = None,
@@ -317,7 +317,7 @@ def conclude(
     return ExitCode(record.verdict.exit_code)
 
 
-def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
+def _interrupted(prepared: PreparedRun, progress: Progress) -> InterruptionError:
     """What is said of a run that was stopped; what it had finished, if it was here, is archived first."""
     from fmha.harness.stages.archive import make_record
 
@@ -336,7 +336,7 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
 
 
 def carry_out(
-    prepared: Prepared, progress: Progress, observer: Observer, meanwhile: Callable[[], None] | None = None
+    prepared: PreparedRun, progress: Progress, observer: Observer, meanwhile: Callable[[], None] | None = None
 ) -> None:
     """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order.
     `meanwhile` is done once everything is built, while a host elsewhere starts its workers."""
@@ -383,7 +383,7 @@ def carry_out(
             progress.outcomes[place] = shrink.shrunk(progress.outcomes[place], context)
 
 
-def _otherwise(prepared: Prepared, builds: Builds, observer: Observer) -> tuple[str, ...]:
+def _otherwise(prepared: PreparedRun, builds: Builds, observer: Observer) -> tuple[str, ...]:
     """The files that were built here and are not the commit's, though git may have called the checkout clean."""
     facts = prepared.git
     if prepared.host.exact or facts.installed is not None:  # a commit's own worktree, proved; no commit at all
@@ -399,7 +399,7 @@ def _otherwise(prepared: Prepared, builds: Builds, observer: Observer) -> tuple[
     return more
 
 
-def _is_drawn(outcome: Outcome, prepared: Prepared) -> bool:
+def _is_drawn(outcome: Outcome, prepared: PreparedRun) -> bool:
     """Whether a random suite brought the configuration: no other suite that was asked for has it."""
     matrix = prepared.matrix
     suites = matrix.named(prepared.plan.suite) if prepared.plan.suite else ()
@@ -408,7 +408,7 @@ def _is_drawn(outcome: Outcome, prepared: Prepared) -> bool:
 
 
 def _collect(
-    outcomes: Generator[Outcome, None, None], prepared: Prepared, progress: Progress, observer: Observer
+    outcomes: Generator[Outcome, None, None], prepared: PreparedRun, progress: Progress, observer: Observer
 ) -> None:
     with closing(outcomes):
         for outcome in outcomes:
@@ -422,7 +422,7 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
 
 
-def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
+def circumstances(prepared: PreparedRun, progress: Progress) -> Circumstances:
     """What a record says of where and how a run was made."""
     from fmha.harness.stages.archive import Circumstances
 

@@ -13,7 +13,7 @@ from fmha.harness.stages.outcome import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RunSelection:
     """What to run: suites, as Matrix.named takes them, `random_cases` of those that are random, or `cases` by name; of
     that what `filter` accepts, and of that one a variant, if so asked. `seed` is what random ones are drawn from."""
 
@@ -26,7 +26,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class RunElsewhere:
     """Of a run that another checkout has asked for: the host that alone says what was, and which ancestor judges."""
 
     host: str
@@ -60,7 +60,7 @@ class Plan:
         return tuple(step for step in self.steps if not step.guard)
 
 
-def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
+def make_plan(matrix: Matrix, selection: RunSelection, host: Host) -> Plan:
     """Plan a selection. Raises UserError for an unknown suite, for no configuration's name, or for an empty selection.
 
     The selection's configurations of the guard's head_dim are the guard. A selection without any gets the guard's
@@ -94,7 +94,7 @@ def _suites_of(configuration: Cell, of_suites: Mapping[Cell, tuple[str, ...]]) -
     return tuple(dict.fromkeys(name for names in found for name in names))
 
 
-def _of_suites(matrix: Matrix, selection: Selection) -> Mapping[Cell, tuple[str, ...]]:
+def _of_suites(matrix: Matrix, selection: RunSelection) -> Mapping[Cell, tuple[str, ...]]:
     """The configurations of the selection's suites, with those that have each."""
     suites = matrix.known(selection.suite)
     if selection.random_cases is not None and not set(suites) & set(matrix.random_suites):

@@ -17,12 +17,12 @@ from fmha.harness import archive
 from fmha.harness.config import HostSettings
 from fmha.harness.config.settings import SUPERVISED, either
 from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, InterruptionError, UserError
-from fmha.harness.hosts import HostFacts, open_host, settings_for
+from fmha.harness.hosts import HostProvenance, open_host, settings_for
 from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages import pipeline
 from fmha.harness.stages.named_hosts import names
 from fmha.harness.stages.outcome import Observer, Outcome, Step
-from fmha.harness.stages.pipeline import HostOpener, Prepared, Progress, Request, Show
+from fmha.harness.stages.pipeline import HostOpener, PreparedRun, Progress, Request, Show
 from fmha.harness.stages.plan import Plan
 from fmha.harness.worker.pool.worker_shares import estimates
 
@@ -38,7 +38,7 @@ class HostPart:
     """What one host is given, and what has come of it. `error` is why no more will come, `broken` a fault of ours."""
 
     host: str
-    prepared: Prepared
+    prepared: PreparedRun
     progress: Progress = field(default_factory=Progress)
     error: FmhaError | None = None
     broken: Exception | None = None
@@ -65,7 +65,7 @@ class HostPart:
         return [step for step in self.prepared.plan.steps if step.configuration.id not in answered]
 
 
-def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
+def prepare(request: Request, opener: HostOpener = open_host) -> PreparedRun:
     """The whole run, as if the first host were to carry it out; seeds are drawn, for all hosts alike.
 
     Raises UserError for hosts that cannot share a run."""
@@ -83,7 +83,7 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     return replace(prepared, request=replace(prepared.request, seed=prepared.seed, drawn=prepared.drawn))
 
 
-def dealt(prepared: Prepared, hosts: Sequence[str]) -> dict[str, list[str]]:
+def dealt(prepared: PreparedRun, hosts: Sequence[str]) -> dict[str, list[str]]:
     """Names of configurations by host, the guard's left out: the longest first, each to the host that would be done
     with it soonest, by what configurations have cost there and by how many it runs at once."""
     return _dealt(prepared, prepared.plan.rest, hosts)
@@ -200,7 +200,9 @@ def _kernels(host: HostSettings) -> tuple[str, str]:
     return host.remote.arch, host.remote.device
 
 
-def _shares(whole: Prepared, hosts: Sequence[str], parts: list[HostPart], shared: Shared, opener: HostOpener) -> None:
+def _shares(
+    whole: PreparedRun, hosts: Sequence[str], parts: list[HostPart], shared: Shared, opener: HostOpener
+) -> None:
     """Adds all parts there were, those of lost hosts too. What these had not done is dealt out among the others."""
     guard = [step.configuration.id for step in whole.plan.guard if step.selected]
     rest, left = list(whole.plan.rest), list(hosts)
@@ -265,7 +267,7 @@ def _side_by_side(requests: Iterable[Request], parts: list[HostPart], shared: Sh
             raise part.broken
 
 
-def _dealt(prepared: Prepared, steps: Sequence[Step], hosts: Sequence[str]) -> dict[str, list[str]]:
+def _dealt(prepared: PreparedRun, steps: Sequence[Step], hosts: Sequence[str]) -> dict[str, list[str]]:
     shares: dict[str, list[str]] = {host: [] for host in hosts}
     if not steps:
         return shares
@@ -347,7 +349,7 @@ class _Told:
         self._shared.finished(outcome)
 
 
-def _circumstances(whole: Prepared, parts: Sequence[HostPart]) -> Circumstances:
+def _circumstances(whole: PreparedRun, parts: Sequence[HostPart]) -> Circumstances:
     """Of all parts that came to an end; stages took as long as the slowest host."""
     ended = [part for part in parts if part.error is None] or list(parts)
     each = [pipeline.circumstances(part.prepared, part.progress) for part in ended]
@@ -364,7 +366,7 @@ def _circumstances(whole: Prepared, parts: Sequence[HostPart]) -> Circumstances:
     )
 
 
-def _together(facts: Sequence[HostFacts]) -> HostFacts:
+def _together(facts: Sequence[HostProvenance]) -> HostProvenance:
     if len(facts) == 1:
         return facts[0]
     gpus = [gpu for fact in facts for gpu in (fact.gpus or ((fact.gpu,) if fact.gpu else ()))]

@@ -35,7 +35,7 @@ _WITH_PARENT = 'exec "$@" --parent "$PPID"'
 
 
 @dataclass(frozen=True)
-class Enclosed:
+class EnclosedCommand:
     """A command to spawn with its environment, and what isolates it: a mechanism, or why there is none."""
 
     command: list[str]
@@ -58,14 +58,14 @@ def enclosed(
     job: Mapping[str, Any],
     settings: Mapping[str, str],
     cache: Path,
-) -> Enclosed:
+) -> EnclosedCommand:
     """The runner's command for this run, in the tree `judge`, enclosed as the job's `isolation` says; `settings` are
     variables that it gets besides the job's, `cache` is where it builds. Raises HostError where the host cannot give
     what is required."""
     inner, environment = bare(command, settings, job)
     wanted = job.get("isolation", "auto")
     if wanted == "off":
-        return Enclosed(inner, environment, "none", "not isolated: switched off for this host")
+        return EnclosedCommand(inner, environment, "none", "not isolated: switched off for this host")
     if job.get("slurm"):
         return _bare(inner, environment, wanted, "not isolated: its tasks are the scheduler's, which needs the network")
     try:
@@ -76,7 +76,7 @@ def enclosed(
         return _bare(inner, environment, wanted, found.missing, found.advice)
     walled = (judge / "harness" / "isolate" / "__init__.py").is_file()
     if walled and not is_own(job):
-        return Enclosed(inner, environment, found.mechanism, "")
+        return EnclosedCommand(inner, environment, found.mechanism, "")
     if walled and found.mechanism == "landlock" and job["gpu"]["query"] and os.geteuid() == 0:
         # CUDA's driver does not start where it may not name its threads (isolate/system_paths.py).
         raise HostError(
@@ -101,7 +101,7 @@ def enclosed(
         return _bare(inner, environment, wanted, f"not isolated: {error.what}", error.next_step)
     within = wanted if not walled else "off" if grant.gpu else "auto"  # what is required is there already
     variables |= {**job["env"], **settings, POLICY: within}
-    return Enclosed(list(words), variables, found.mechanism, "", whole=True)
+    return EnclosedCommand(list(words), variables, found.mechanism, "", whole=True)
 
 
 def bare(
@@ -112,11 +112,11 @@ def bare(
     return ["/bin/sh", "-c", _WITH_PARENT, "sh", *command], {**os.environ, **settings, **policy}
 
 
-def _bare(command: list[str], environment: dict[str, str], wanted: str, why: str, advice: str = "") -> Enclosed:
+def _bare(command: list[str], environment: dict[str, str], wanted: str, why: str, advice: str = "") -> EnclosedCommand:
     if wanted == "require":
         step = advice or "the host's owner can say isolation: auto, in its settings or with fmha hosts key --isolation"
         raise HostError(f"the host requires a sandbox for what a commit brings, and has none: {why}", step)
-    return Enclosed(command, environment, "none", why)
+    return EnclosedCommand(command, environment, "none", why)
 
 
 def _environment(directory: RunDirectory, python: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from fmha.harness import isolate
 from fmha.harness.supervisor import build_cache, bytecode, gpus, modules, processes
-from fmha.harness.supervisor.enclosure import POLICY, Enclosed, bare, enclosed, is_own
+from fmha.harness.supervisor.enclosure import POLICY, EnclosedCommand, bare, enclosed, is_own
 from fmha.harness.supervisor.environments import Recipe, environment, expected
 from fmha.harness.supervisor.preload import MODULE, Preloaded, wanted, wanted_by_workers
 from fmha.harness.supervisor.repository import Repository
@@ -280,7 +280,7 @@ class _Run:
         settings = {"PYTHONPATH": found, "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
         return [python, "-m", MODULE, str(self._named)], settings
 
-    def _enclosed(self, command: list[str], settings: dict[str, str]) -> Enclosed:
+    def _enclosed(self, command: list[str], settings: dict[str, str]) -> EnclosedCommand:
         """What starts it as the job's `isolation` says, which the log has once."""
         inside = enclosed(command, self._directory, self._judge, self._job, settings, build_cache.cache_of(self._named))
         if not self._isolation:

@@ -101,7 +101,7 @@ def tasks_of(run: str, more: Mapping[str, str] | None = None) -> list[SlurmTask]
     return _tasks(_run(_question(run), more=more))
 
 
-class Question:
+class SlurmQuestion:
     """What `tasks_of` asks, without waiting: where Slurm does not answer, squeue tries for a minute before it says so.
 
     Whoever has asked closes it.

@@ -37,7 +37,7 @@ PRAGMA user_version = {_VERSION};
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """A run, without what no trend shows. `figures` are errors, counters and times by configuration, `variants` sizes
     and build seconds by variant, `bits` the start of the outputs' hashes."""
 
@@ -63,12 +63,12 @@ class Facts:
     rates: Mapping[str, float]  # of the box beside its times, by BOX_RATES
 
 
-def facts(folder: Path) -> tuple[list[Facts], dict[str, str]]:
+def facts(folder: Path) -> tuple[list[RunFacts], dict[str, str]]:
     """Every run of the archive, the oldest first, and what is wrong with files that are none, by name."""
     with contextlib.closing(_opened(folder)) as database:
         _update(database, folder)
         rows = database.execute("SELECT error, facts, name FROM runs ORDER BY name").fetchall()
-    good = [Facts(**json.loads(zlib.decompress(row[1]))) for row in rows if row[0] is None]
+    good = [RunFacts(**json.loads(zlib.decompress(row[1]))) for row in rows if row[0] is None]
     return sorted(good, key=lambda item: (item.started, item.name)), {row[2]: row[0] for row in rows if row[0]}
 
 

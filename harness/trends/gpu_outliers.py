@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fmha.harness.judge.comparison.distributions import student_tail
-from fmha.harness.trends.extract import BOX_RATES, Facts
+from fmha.harness.trends.extract import BOX_RATES, RunFacts
 
 LEAST = 4  # of a model: among fewer nobody knows which one is odd
 LEAST_DEVIATION = 0.002  # of the logarithms of times: what GPUs of one model differ by anyway
@@ -41,16 +41,16 @@ class ComparedGpu:
         return self.chance < MOST_CHANCE or self.other_bits > 0
 
 
-def gpus(runs: Sequence[Facts]) -> list[ComparedGpu]:
+def gpus(runs: Sequence[RunFacts]) -> list[ComparedGpu]:
     """By model and uuid."""
-    by_model: dict[str, dict[str, list[Facts]]] = {}
+    by_model: dict[str, dict[str, list[RunFacts]]] = {}
     for run in runs:
         if run.gpu and not run.dirty:
             by_model.setdefault(run.gpu, {}).setdefault(run.uuid, []).append(run)
     return [gpu for model, found in sorted(by_model.items()) for gpu in _model(model, found)]
 
 
-def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[ComparedGpu]:
+def _model(model: str, found: Mapping[str, Sequence[RunFacts]]) -> list[ComparedGpu]:
     slower, other = _slower(found), _other_bits(found)
     copies, multiplies = (_rates(found, name) for name in BOX_RATES)
     made = []
@@ -74,7 +74,7 @@ def _chance(own: float, rest: Sequence[float]) -> float:
     return min(1.0, 2 * student_tail(abs(own - statistics.fmean(rest)) / deviation, len(rest) - 1) * (len(rest) + 1))
 
 
-def _rates(found: Mapping[str, Sequence[Facts]], name: str) -> dict[str, float]:
+def _rates(found: Mapping[str, Sequence[RunFacts]], name: str) -> dict[str, float]:
     """By what logarithm a GPU's rate is above the model's median."""
     rates = {
         uuid: math.log(statistics.median(measured))
@@ -85,7 +85,7 @@ def _rates(found: Mapping[str, Sequence[Facts]], name: str) -> dict[str, float]:
     return {uuid: rate - middle for uuid, rate in rates.items()}
 
 
-def _slower(found: Mapping[str, Sequence[Facts]]) -> dict[str, float]:
+def _slower(found: Mapping[str, Sequence[RunFacts]]) -> dict[str, float]:
     """By what logarithm a GPU's times are longer than the model's median, where others have timed the same commit."""
     times: dict[tuple[str, str], dict[str, list[float]]] = {}
     for uuid, runs in found.items():
@@ -120,7 +120,7 @@ def _effects(shared: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return dict(zip(uuids, found.tolist(), strict=True))
 
 
-def _other_bits(found: Mapping[str, Sequence[Facts]]) -> Counter[str]:
+def _other_bits(found: Mapping[str, Sequence[RunFacts]]) -> Counter[str]:
     """How many outputs of each GPU are not those of the majority, from the same commit and seed."""
     seen: dict[tuple[str, int, str, str], dict[str, set[str]]] = {}
     for uuid, runs in found.items():

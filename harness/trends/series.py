@@ -19,7 +19,7 @@ from fmha.harness.judge.comparison.noise import LEAST_DEVIATION
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import Status
 from fmha.harness.trends.ancestry import ListedCommit
-from fmha.harness.trends.extract import BOX_RATES, Facts
+from fmha.harness.trends.extract import BOX_RATES, RunFacts
 from fmha.harness.trends.modelled_times import FIGURE, Times
 from fmha.harness.trends.steps import LevelStep, exact_steps, steps
 
@@ -61,25 +61,25 @@ class Trends:
     """What the archive says over commits: series of figures and where they step."""
 
     commits: Sequence[ListedCommit]
-    runs: Sequence[Facts]
+    runs: Sequence[RunFacts]
     lines: tuple[str, ...]
     series: Sequence[Series]
     changes: Sequence[Change]
     tested: int  # series in which a step was looked for among noise
 
 
-def line_of(run: Facts) -> str:
+def line_of(run: RunFacts) -> str:
     """The line of a run: its host with its GPU, and the schedule unless that is the usual one."""
     words = run.host if not run.gpu else f"{run.host}, {run.gpu} {run.uuid[-6:]}"
     return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
 
 
-def line_of_model(run: Facts) -> str:
+def line_of_model(run: RunFacts) -> str:
     """That of all boxes of its GPU's model, on which what a box does in a time is compared."""
     return f"{run.gpu}, any box"
 
 
-def trends(runs: Sequence[Facts], commits: Sequence[ListedCommit], times: Sequence[Times] = ()) -> Trends:
+def trends(runs: Sequence[RunFacts], commits: Sequence[ListedCommit], times: Sequence[Times] = ()) -> Trends:
     """All series of the runs of whole commits, and of their modelled times. `commits` has every commit of them."""
     places = {commit.sha: place for place, commit in enumerate(commits)}
     clean = [run for run in runs if not run.dirty]
@@ -96,7 +96,7 @@ def trends(runs: Sequence[Facts], commits: Sequence[ListedCommit], times: Sequen
     return Trends(commits, runs, lines, series, changes, noisy)
 
 
-def _points(runs: Sequence[Facts], places: Mapping[str, int]) -> dict[tuple[str, str, str], dict[int, float]]:
+def _points(runs: Sequence[RunFacts], places: Mapping[str, int]) -> dict[tuple[str, str, str], dict[int, float]]:
     """The median over the runs of a commit; of what is counted, those of the seed that the line has most often."""
     seeds: dict[str, Counter[int]] = {}
     for run in runs:

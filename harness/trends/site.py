@@ -25,7 +25,7 @@ from fmha.harness.judge.metrics import METRICS
 from fmha.harness.report.details import anchor_of
 from fmha.harness.text import shown
 from fmha.harness.trends.baselines import Baseline
-from fmha.harness.trends.extract import Facts
+from fmha.harness.trends.extract import RunFacts
 from fmha.harness.trends.gpu_outliers import ComparedGpu
 from fmha.harness.trends.series import Change, Series, Trends, line_of
 
@@ -104,7 +104,7 @@ def _pages(content: Content) -> Iterator[tuple[str, str]]:
 
 def _fields(content: Content) -> dict[str, Any]:
     trends = content.trends
-    runs: dict[str, list[Facts]] = {}
+    runs: dict[str, list[RunFacts]] = {}
     for run in trends.runs:
         runs.setdefault(run.sha, []).append(run)
     changes: dict[int, list[Change]] = {}
@@ -146,7 +146,7 @@ def _fields(content: Content) -> dict[str, Any]:
     }
 
 
-def _worst(runs: Iterable[Facts], changes: Iterable[Change], against: Mapping[str, str]) -> str:
+def _worst(runs: Iterable[RunFacts], changes: Iterable[Change], against: Mapping[str, str]) -> str:
     """The gravest word on a commit. Runs that pass by themselves have regressed all the same where something is worse
     than in the commits before, or than in the baseline."""
     order = ("FAIL", "REGRESSED", "INFRASTRUCTURE", "INCOMPLETE", "PASS", "-")
@@ -155,7 +155,7 @@ def _worst(runs: Iterable[Facts], changes: Iterable[Change], against: Mapping[st
     return min(words, key=lambda word: order.index(word) if word in order else 0)
 
 
-def _word(run: Facts, against: Mapping[str, str]) -> str:
+def _word(run: RunFacts, against: Mapping[str, str]) -> str:
     return "REGRESSED" if run.word == "PASS" and run.name in against else run.word
 
 

@@ -35,8 +35,8 @@ from fmha.harness.worker.planner.process import KernelSideError
 from fmha.harness.worker.planner.sides import Side, side_of
 from fmha.harness.worker.processes.groups import die_with_parent
 from fmha.harness.worker.subjects.adapter_process import AdapterError, KernelsError
-from fmha.harness.worker.subjects.peers import RefusedError, every_peer
-from fmha.harness.worker.subjects.subject import Attention, Subject, SubjectRun
+from fmha.harness.worker.subjects.peers import PeerRefusedError, every_peer
+from fmha.harness.worker.subjects.subject import AttentionSubject, Subject, SubjectRun
 
 if TYPE_CHECKING:
     from fmha.harness.worker.subjects.declared import Declared
@@ -84,7 +84,7 @@ def run_job(
     builds = {build.variant.name: build for build in job.builds}
     kernels, peers = _declared(job), every_peer()
     with closing(side_of(job.kernel_side, {**peers, **kernels})) as side:
-        subjects: Mapping[str, Subject] = {**peers, OURS: Attention(side.launch), **kernels}
+        subjects: Mapping[str, Subject] = {**peers, OURS: AttentionSubject(side.launch), **kernels}
         for place in range(len(job.configurations) * job.parts) if places is None else places:
             number, part = divmod(place, job.parts)
             configuration = job.configurations[number]
@@ -143,7 +143,7 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         event = _error(configuration, "crash", str(error))
     except ChangedError as error:
         event = dataclasses.replace(_error(configuration, "fail", str(error)), findings=error.findings)
-    except RefusedError as error:
+    except PeerRefusedError as error:
         event = _error(configuration, "not-run", str(error))
     except KernelsError as error:
         event = _error(configuration, "crash", error.what)

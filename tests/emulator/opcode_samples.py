@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmha.emulator.decode.table import Form, Operand, line_of
+from fmha.emulator.decode.table import Form, SyntaxOperand, line_of
 
 _REGISTERS = {1: "%p", 8: "%h", 16: "%h", 32: "%r", 64: "%d", 128: "%q"}
 _WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "bf16": 16, "e4m3x2": 16, "e5m2x2": 16, "ue8m0x2": 16}
@@ -47,7 +47,7 @@ def _of_line(form: Form, modifiers: list[str]) -> str:
     return ", ".join(_operand(operand, type_name, n + 1) for n, operand in enumerate(form.operands))
 
 
-def _operand(operand: Operand, type_name: str, number: int) -> str:
+def _operand(operand: SyntaxOperand, type_name: str, number: int) -> str:
     if operand.space:
         return f"[{'%r' if operand.space == 'shared' else '%d'}{number}]"
     if operand.constant:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.emulator.debug.hang import Watch, explained
+from fmha.emulator.debug.hang import HangWatch, explained
 from fmha.emulator.launch_report import Finding
 from tests.emulator.micro import run_micro
 from tools.catalogue import CATALOGUE, WORDS, read
@@ -90,7 +90,7 @@ SAID = {
 }  # fmt: skip
 
 
-def _launched(name: str, device: emulator.Device, watch: Watch | None = None) -> list[Finding]:
+def _launched(name: str, device: emulator.Device, watch: HangWatch | None = None) -> list[Finding]:
     entry = read(Path(CATALOGUE, name + ".cu"))
     module = emulator.load_ptx(entry.ptx)
     out, given = device.alloc(4 * WORDS, "out"), device.alloc(4 * WORDS, "in")
@@ -170,7 +170,7 @@ def test_a_commit_that_comes_too_early_is_of_its_own_thread() -> None:
 
 
 def test_a_count_that_nobody_makes_full_is_the_cause_of_a_circle() -> None:
-    watch = Watch()
+    watch = HangWatch()
     _launched("mbarriers/count_long", emulator.Device(profile="strict"), watch)
     (hang,) = watch.hangs
     said = explained(hang)

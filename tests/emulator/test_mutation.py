@@ -9,9 +9,9 @@ import pytest
 from fmha.emulator import Device, Module, load_ptx
 from fmha.emulator.device import Schedule
 from fmha.emulator.mutation import (
-    Mutant,
     MutantTrial,
     MutationError,
+    PtxMutant,
     load_redundant,
     mutants_of,
     run_mutants,
@@ -49,7 +49,7 @@ mbarrier.try_wait.parity.shared::cta.b64 complete, [bar], 0;
 """
 
 
-def handover_mutants() -> list[Mutant]:
+def handover_mutants() -> list[PtxMutant]:
     ptx = micro_ptx(HANDOVER, "barrier")
     return list(mutants_of(ptx, load_ptx(ptx).parsed.functions["kernel"]))
 
@@ -208,7 +208,7 @@ def test_a_kernel_that_fails_by_itself_is_no_subject() -> None:
 
 
 def test_a_mutant_that_is_no_ptx_is_invalid_and_counts_for_nothing() -> None:
-    mutant = Mutant(0, "delete", "deleted", 1, "text", "", "no ptx")
+    mutant = PtxMutant(0, "delete", "deleted", 1, "text", "", "no ptx")
     (outcome,) = run_mutants([mutant], handover, schedule_plan(0), "handover")
     assert outcome.status == "invalid"
     assert summary([outcome])["score"] is None

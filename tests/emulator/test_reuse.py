@@ -10,7 +10,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import Constant, architecture
-from fmha.emulator.timing.reuse import Stream, from_memory, kept, readers_at_once, turns_of
+from fmha.emulator.timing.reuse import AllocationReads, from_memory, kept, readers_at_once, turns_of
 from fmha.emulator.timing.shape import at_once, sampled
 from tests.emulator.test_timing import BULK_LOADS, H200, kernel, without_code
 
@@ -91,7 +91,9 @@ def with_room_for(timing, address: int, l2: float):
     other = copy.copy(timing)
     other.architecture = dataclasses.replace(GPU, l2_capacity=Constant(l2, "", ""))
     nbytes = REGIONS * REGION
-    other.together, other.apart = other._shares({address: (stream := Stream(2 * WAVES * nbytes, nbytes, 2))}, [stream])
+    other.together, other.apart = other._shares(
+        {address: (stream := AllocationReads(2 * WAVES * nbytes, nbytes, 2))}, [stream]
+    )
     return other
 
 
@@ -99,7 +101,7 @@ def test_who_is_not_in_reach_reads_memory_for_himself(pairs):
     """Of an L2 of a quarter of that size each partition keeps an eighth of a turn, and few find one another."""
     nbytes = REGIONS * REGION
     small = with_room_for(*pairs, nbytes / 4)
-    keeps = kept([Stream(2 * WAVES * nbytes, nbytes, 2)], WAVES, nbytes / 8)
+    keeps = kept([AllocationReads(2 * WAVES * nbytes, nbytes, 2)], WAVES, nbytes / 8)
     assert 0.05 < keeps < 0.2
     assert small.apart.from_hbm == pytest.approx(1 / 8 / 4 + 0.75 * math.exp(-2 * keeps))
     slow, quick = small.modelled(), pairs[0].modelled()
@@ -193,9 +195,12 @@ def test_a_box_does_not_wait_for_room_for_all_of_it():
 
 
 def test_l2_keeps_what_fits_and_of_the_rest_what_is_read_again_soon():
-    fits = Stream(asked=8e6, known=1e6, together=8)
+    fits = AllocationReads(asked=8e6, known=1e6, together=8)
     assert kept([fits], 1, room=2e6) == 1
-    once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
+    once, often = (
+        AllocationReads(asked=1e8, known=1e8, together=1),
+        AllocationReads(asked=6.4e7, known=1e6, together=64),
+    )
     keeps = kept([once, often], 1, room=5e6)
     assert from_memory(once, keeps) == 1
     assert from_memory(often, keeps) < 0.1
@@ -209,15 +214,15 @@ def test_l2_is_filled_with_what_was_read_since():
     passed = 2.5e7 + 7.5e7 * t / 4  # bytes of a turn, and of a fourth of the three others
     places = 3 * math.exp(-3 * t)  # of three
     room = passed * -math.expm1(-places * t)
-    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, room) == pytest.approx(t)
-    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, room=1.05e8) == 4
+    assert kept([AllocationReads(asked=3e8, known=1e8, together=3)], 4, room) == pytest.approx(t)
+    assert kept([AllocationReads(asked=3e8, known=1e8, together=3)], 4, room=1.05e8) == 4
 
 
 def test_many_that_read_the_same_come_together_and_few_do_not():
     """Of a byte's readers those who are not in reach go alone. What L2 keeps grows as the others catch up, so that many
     come together whole where of a few most stay alone."""
     known, room = 1e8, 3.2e7
-    few, many = (Stream(asked=10 * n * known, known=known, together=n) for n in (1.5, 11))
+    few, many = (AllocationReads(asked=10 * n * known, known=known, together=n) for n in (1.5, 11))
     assert from_memory(few, kept([few], 10, room)) > 0.9 / 1.5
     keeps = kept([many], 10, room)
     assert from_memory(many, keeps) == 1 / 11
@@ -225,21 +230,26 @@ def test_many_that_read_the_same_come_together_and_few_do_not():
 
 
 def test_what_is_kept_for_a_turn_is_found_in_the_next():
-    stream = Stream(asked=8e7, known=1e7, together=2)
+    stream = AllocationReads(asked=8e7, known=1e7, together=2)
     assert from_memory(stream, 0.99) == 0.5
     assert from_memory(stream, 1.01) == pytest.approx(math.exp(-2.02))
     assert from_memory(stream, 1.01, together=True) == 0
     assert from_memory(stream, 0.01, together=True) == 0.5
-    assert from_memory(Stream(asked=0, known=0, together=1), 0.5) == 1
+    assert from_memory(AllocationReads(asked=0, known=0, together=1), 0.5) == 1
 
 
 def test_turns_are_of_waves_or_of_what_is_read_again():
-    once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
+    once, often = (
+        AllocationReads(asked=1e8, known=1e8, together=1),
+        AllocationReads(asked=6.4e7, known=1e6, together=64),
+    )
     assert turns_of([once, often], waves=0.5) == 1
     assert turns_of([once, often], waves=3) == 3
-    assert turns_of([Stream(asked=1e6, known=1e6, together=8)], waves=0.5) == 1, "one, at least"
-    assert turns_of([Stream(asked=8e6, known=1e6, together=2)], waves=1) == 4, "a persistent kernel, of one wave"
-    assert turns_of([Stream(asked=0, known=0, together=1)], waves=1) == 1
+    assert turns_of([AllocationReads(asked=1e6, known=1e6, together=8)], waves=0.5) == 1, "one, at least"
+    assert turns_of([AllocationReads(asked=8e6, known=1e6, together=2)], waves=1) == 4, (
+        "a persistent kernel, of one wave"
+    )
+    assert turns_of([AllocationReads(asked=0, known=0, together=1)], waves=1) == 1
 
 
 def test_who_reads_nothing_of_an_allocation_is_none_of_its_readers():

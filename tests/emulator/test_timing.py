@@ -13,7 +13,7 @@ from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.clock import clock
-from fmha.emulator.timing.launch_time import Timing, uneven
+from fmha.emulator.timing.launch_time import LaunchTiming, uneven
 from fmha.emulator.timing.shape import sampled
 from fmha.emulator.timing.sharing import lasting
 from fmha.emulator.timing.timeline import RUNNING, Timeline
@@ -458,8 +458,8 @@ def test_memory_keeps_its_rate_when_the_clock_falls():
 def test_what_hardly_uses_memory_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its clock is below the nominal one: memory's own changes nothing of it."""
     replays: list[int] = []
-    replay = Timing.replay
-    monkeypatch.setattr(Timing, "replay", lambda *of, **how: replays.append(1) or replay(*of, **how))
+    replay = LaunchTiming.replay
+    monkeypatch.setattr(LaunchTiming, "replay", lambda *of, **how: replays.append(1) or replay(*of, **how))
     report, _ = timed(kernel("ex2.approx.ftz.f32 %f0, %f0;" * 4000), grid=4, gpu="h200", checks=False)
     assert report.timing.modelled().clock_mhz < 1980
     assert len(replays) == 1

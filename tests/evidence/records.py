@@ -15,7 +15,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import Acceptance
 from fmha.harness.config import parse_filter
 from fmha.harness.contract.protocol import BuildResult, Configuration, Resources
-from fmha.harness.hosts import HostFacts, Machine
+from fmha.harness.hosts import HostProvenance, Machine
 from fmha.harness.judge.comparison.noise import values_of
 from fmha.harness.judge.identity import Identity, identity
 from fmha.harness.judge.status import Status
@@ -51,7 +51,7 @@ def record(
     when = STARTED + timedelta(minutes=minutes)
     run = Circumstances(
         git=GitFacts(Path("/r"), sha, "main", ()),
-        host=HostFacts(
+        host=HostProvenance(
             host, "emulator" if host == "emulator" else "ssh", Machine("a CPU", 2, "Linux"), {"python": "3.11"}
         ),
         plan=Plan("proven", parse_filter([]), steps),

@@ -20,7 +20,7 @@ from fmha.harness.contract.protocol import (
     Resources,
     Variant,
 )
-from fmha.harness.hosts import HostFacts, Machine, Order
+from fmha.harness.hosts import HostProvenance, Machine, Order
 from fmha.harness.stages.outcome import Outcome
 from tests.figures import limits, measurement
 
@@ -89,8 +89,8 @@ class ScriptedHost:
 
     def finish(self) -> None: ...
 
-    def facts(self) -> HostFacts:
-        return HostFacts("emulator", "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None})
+    def facts(self) -> HostProvenance:
+        return HostProvenance("emulator", "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None})
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         head_dim = configuration.head_dim

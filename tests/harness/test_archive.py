@@ -22,7 +22,7 @@ from fmha.harness.archive.record import SCHEMA_VERSION, Parameters
 from fmha.harness.config import parse_filter
 from fmha.harness.contract.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.hosts import HostFacts, Machine
+from fmha.harness.hosts import HostProvenance, Machine
 from fmha.harness.judge.identity import identity
 from fmha.harness.judge.limits import Check
 from fmha.harness.judge.status import Status
@@ -57,7 +57,7 @@ def record(host: str = "emulator", configurations: int = 3) -> RunRecord:
     built = BuildResult(VARIANT, "", "", Resources(128, 0, 0, 0, 1024), "ab" * 32, "nvcc 13.0", ("-O3",), 1.0, False)
     run = Circumstances(
         git=GitFacts(Path("/r"), "0123456789abcdef" * 2 + "01234567", None, tuple(f"f{n}" for n in range(150))),
-        host=HostFacts(host, "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None}),
+        host=HostProvenance(host, "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None}),
         plan=Plan("proven", parse_filter(["hd=64"]), steps),
         seed=0,
         schedule="realistic",

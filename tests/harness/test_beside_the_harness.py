@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from fmha.harness.git import resolve_commit
-from fmha.harness.stages.apart import Judge, alike, launches_otherwise
+from fmha.harness.stages.apart import JudgeApart, alike, launches_otherwise
 from fmha.harness.supervisor import housekeeping
 from fmha.harness.worker.compilers import cache
 from tests.harness.support import git
@@ -40,7 +40,7 @@ def test_what_python_could_find_makes_a_harness_ones_own(checkout: Path, name: s
     path = checkout / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("2")
-    judge = Judge(base, checkout, checkout)
+    judge = JudgeApart(base, checkout, checkout)
     assert launches_otherwise(judge) == (not same)  # as it lies there, too
     git(checkout, "add", ".")
     git(checkout, "commit", "-q", "-m", "change")

@@ -8,7 +8,7 @@ import pytest
 
 from fmha.harness.config import Matrix, load, parse_filter
 from fmha.harness.errors import UserError
-from fmha.harness.stages.plan import Plan, Selection, make_plan
+from fmha.harness.stages.plan import Plan, RunSelection, make_plan
 from tests.harness.support import ScriptedHost
 
 
@@ -19,7 +19,7 @@ def matrix(repository: Path) -> Matrix:
 
 def plan(matrix: Matrix, suite: str = "seed", filters: str = "", **changes: object) -> Plan:
     accepted = parse_filter([filters] if filters else [])
-    return make_plan(matrix, Selection(suite, accepted, seed=0, **changes), ScriptedHost())
+    return make_plan(matrix, RunSelection(suite, accepted, seed=0, **changes), ScriptedHost())
 
 
 def ids(plan: Plan) -> list[str]:

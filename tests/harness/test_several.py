@@ -14,7 +14,7 @@ from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.contract.machine import Gpu
 from fmha.harness.contract.protocol import Configuration, Event
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
-from fmha.harness.hosts import HostFacts, Machine, Order
+from fmha.harness.hosts import HostProvenance, Machine, Order
 from fmha.harness.stages import several
 from fmha.harness.stages.pipeline import Request
 from tests.harness.support import GOOD, Recorder, ScriptedHost, event, git
@@ -48,9 +48,9 @@ class Named(ScriptedHost):
         self.orders.append(order)
         self.run_id = f"run-of-{self.name}"
 
-    def facts(self) -> HostFacts:
+    def facts(self) -> HostProvenance:
         gpu = Gpu(self.gpu, f"GPU-{self.name}", "580")
-        return HostFacts(self.name, "ssh", Machine("a CPU", 2, "Linux"), {"python": "3.11"}, gpu)
+        return HostProvenance(self.name, "ssh", Machine("a CPU", 2, "Linux"), {"python": "3.11"}, gpu)
 
 
 @pytest.fixture

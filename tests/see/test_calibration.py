@@ -101,7 +101,7 @@ def test_power_is_told_where_the_driver_tells_it() -> None:
     assert evaluated.watts(probed.read(silent)) is None
 
 
-def measured_of(text: str) -> dict[str, evaluated.Measured]:
+def measured_of(text: str) -> dict[str, evaluated.MeasuredConstant]:
     return {c.name: c for c in evaluated.constants(probed.read(text), B200)}
 
 

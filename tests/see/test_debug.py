@@ -9,7 +9,7 @@ import pytest
 from fmha import emulator
 from fmha.emulator.debug.session import DebugSession, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
-from fmha.harness.see.launch_subject import Subject
+from fmha.harness.see.launch_subject import LaunchSubject
 from fmha.harness.see.ptx_files import of_file
 from tests.pages import assert_shown
 from tests.see.places import LINE
@@ -42,11 +42,11 @@ ALLOCATES = """\
 """
 
 
-def early() -> Subject:
+def early() -> LaunchSubject:
     return of_file(HERE / "early.ptx", HERE / "early.yaml")
 
 
-def said(subject: Subject, script: str) -> list[str]:
+def said(subject: LaunchSubject, script: str) -> list[str]:
     lines: list[str] = []
 
     def commands():
@@ -58,7 +58,7 @@ def said(subject: Subject, script: str) -> list[str]:
     return lines
 
 
-def answers(subject: Subject, script: str) -> list[str]:
+def answers(subject: LaunchSubject, script: str) -> list[str]:
     return [line for line in said(subject, script) if not line.startswith("(fmha)")]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.emulator.timing.shape import ClustersOfGrid, first_ctas, sampled_by
 from fmha.harness.cli.roofline import table
 from fmha.harness.contract.protocol import Variant
@@ -39,7 +39,7 @@ def time(repository, build_cache):
 
 
 def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
-    row = modelled.row_of(*time, modelled.Measured(10.0, 2))
+    row = modelled.row_of(*time, modelled.MeasuredCall(10.0, 2))
     assert row.forced == 0
     flop = 4 * 128 * 1024 * 64
     assert row.product_floor_us == pytest.approx(flop / 8192 / 148 / 1845)
@@ -49,8 +49,10 @@ def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
 
 def test_a_row_asks_the_model_of_each_launch_once(time, monkeypatch) -> None:
     *_, timed = time
-    asked, modelled_once = [], Timing.modelled
-    monkeypatch.setattr(Timing, "modelled", lambda self, times=None: asked.append(self) or modelled_once(self, times))
+    asked, modelled_once = [], LaunchTiming.modelled
+    monkeypatch.setattr(
+        LaunchTiming, "modelled", lambda self, times=None: asked.append(self) or modelled_once(self, times)
+    )
     row = modelled.row_of_launches("a call", timed)
     assert len(asked) == len(timed.timings) == 2
     assert row.modelled_us == timed.seconds() * 1e6
@@ -61,7 +63,7 @@ def test_a_row_is_modelled_with_the_splits_that_were_measured() -> None:
     today = chosen(item, architecture("h100")).call.splits
 
     def asked(splits: int | None) -> str:
-        return modelled.as_measured(item, modelled.Measured(4.9, splits), "h100").id
+        return modelled.as_measured(item, modelled.MeasuredCall(4.9, splits), "h100").id
 
     assert asked(today // 2) == f"{item.id}_splits{today // 2}"
     assert chosen(parse_id(asked(today // 2)), architecture("h100")).call.splits == today // 2
@@ -69,7 +71,7 @@ def test_a_row_is_modelled_with_the_splits_that_were_measured() -> None:
 
 
 def test_what_was_measured_with_other_splits_is_said_and_not_compared(time):
-    same, unknown, other = (modelled.row_of(*time, modelled.Measured(10.0, splits)) for splits in (2, None, 4))
+    same, unknown, other = (modelled.row_of(*time, modelled.MeasuredCall(10.0, splits)) for splits in (2, None, 4))
     assert (same.other_call, unknown.other_call, other.other_call) == (False, False, True)
     assert other.error is None
     told = table([same, other])
@@ -170,7 +172,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     shape = {"head_dim": 128, "batch": 4, "heads": 32, "kv_heads": 2, "t": 8, "s_k": 512, "causal": True}
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5}}}]}))
-    assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": modelled.Measured(7.5, None)}
+    assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": modelled.MeasuredCall(7.5, None)}
     assert modelled.configuration_of(shape | {"head_dim": 512, "shared_kv": True}).kv == "shared"
     rows = [row | {"results": {"ours": {"median_us": 7.5}}} for row in (shape, shape | {"lengths": [8, 2]})]
     record.write_text(json.dumps({"rows": [*rows, rows[0] | {"by_token": True, "batch": 5}]}))

@@ -9,7 +9,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness import account
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.see import listings, sass
@@ -61,14 +61,14 @@ def chains(stored: bool = False) -> emulator.Module:
     return emulator.load_ptx(text)
 
 
-def timing() -> Timing:
+def timing() -> LaunchTiming:
     device = emulator.Device(timing="b200", reordered=True)
     report = device.launch(chains(), "k", 1, 32, [device.alloc(4, "out").address])
     assert report.timing is not None
     return report.timing
 
 
-def warm(kept: Timing) -> float:
+def warm(kept: LaunchTiming) -> float:
     return kept.modelled({"code_miss": 0.0, "code_jump": 0.0}).cycles
 
 

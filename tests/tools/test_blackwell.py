@@ -8,7 +8,7 @@ import pytest
 
 from fmha.emulator.timing.architecture import NAMES, architecture
 from tools import flash4, published
-from tools.blackwell.rows import HALVES, Ordered, Row, Source, Told, in_order, noise, rows, table
+from tools.blackwell.rows import HALVES, PairsInOrder, Row, Source, ToldRow, in_order, noise, rows, table
 
 SOURCE = Source("a", "a page", "b200", "unknown", "replays of a graph", 0.0)
 OTHER = Source("b", "another page", "gb200", "unknown", "once", 5.0)
@@ -53,21 +53,25 @@ def test_a_rate_has_the_time_that_its_source_counts_beside_the_kernel() -> None:
 
 
 def test_pairs_are_of_one_source_and_apart() -> None:
-    told = [Told(row(100, 110), 90, "memory"), Told(row(105, 120), 80, "memory"), Told(row(130, 130), 85, "memory")]
-    assert in_order(told) == Ordered(1, 2, 1)  # the first two overlap
-    assert in_order([told[0], Told(row(200, 200, OTHER), 300, "memory")]) == Ordered(0, 0, 0)
+    told = [
+        ToldRow(row(100, 110), 90, "memory"),
+        ToldRow(row(105, 120), 80, "memory"),
+        ToldRow(row(130, 130), 85, "memory"),
+    ]
+    assert in_order(told) == PairsInOrder(1, 2, 1)  # the first two overlap
+    assert in_order([told[0], ToldRow(row(200, 200, OTHER), 300, "memory")]) == PairsInOrder(0, 0, 0)
 
 
 def test_rows_no_farther_apart_than_one_that_was_published_twice_are_a_tie() -> None:
     gluon = next(r.source for r in rows() if r.source.name == "gluon")
     assert noise("gluon") == pytest.approx(1179.94 / 1096.34 - 1)
     assert noise("learn-cuda") == 0
-    for high, found in ((107, Ordered(0, 0, 1)), (108, Ordered(0, 1, 0))):
-        assert in_order([Told(row(100, 100, gluon), 2, "tma"), Told(row(high, high, gluon), 1, "tma")]) == found
+    for high, found in ((107, PairsInOrder(0, 0, 1)), (108, PairsInOrder(0, 1, 0))):
+        assert in_order([ToldRow(row(100, 100, gluon), 2, "tma"), ToldRow(row(high, high, gluon), 1, "tma")]) == found
 
 
 def test_the_table_counts_what_the_model_could_not_follow() -> None:
-    told = [Told(row(100, 100), 110, "memory", 3), Told(row(100, 100, half="predict"), 1, "memory")]
+    told = [ToldRow(row(100, 100), 110, "memory", 3), ToldRow(row(100, 100, half="predict"), 1, "memory")]
     said = table("fit", told)
     assert "| a | x | b200 | 100 | 110 | +10% | memory; 3 waits not followed |" in said
     assert said.endswith("fit: 1 rows, mean error 10.0%, worst 10%; 0 of 0 pairs in order, 0 ties")

@@ -23,13 +23,13 @@ from tests.forked import fmha
 from tests.harness.support import git
 from tools.mutants import library, mutants_page
 from tools.mutants.__main__ import DRAWN, default_runs, main
-from tools.mutants.campaign import CampaignError, Plan, _Running, cases_of, kept_of, part_of, run, run_cases
-from tools.mutants.examine import Examination, Kill, Suite, copy_kernel, lay_out
-from tools.mutants.kept_verdicts import Case, Outcome
+from tools.mutants.campaign import CampaignError, CampaignPlan, _Running, cases_of, kept_of, part_of, run, run_cases
+from tools.mutants.examine import Kill, MutantExamination, Suite, copy_kernel, lay_out
+from tools.mutants.kept_verdicts import CaseOutcome, MutantCase
 from tools.mutants.learn import known, learn
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
 from tools.mutants.mutant_builds import built
-from tools.mutants.mutant_order import SLOW, Facts, Hints, by_variant, changed_lines, ordered
+from tools.mutants.mutant_order import SLOW, Hints, KernelFacts, by_variant, changed_lines, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
@@ -76,9 +76,9 @@ def kept(build_cache: Path) -> Path:
     return build_cache.with_name("mutants")
 
 
-def plan(matrix: Matrix, kept: Path, *names: str, drawn: int | None = None, **others: Any) -> Plan:
+def plan(matrix: Matrix, kept: Path, *names: str, drawn: int | None = None, **others: Any) -> CampaignPlan:
     default = Suite("default", tuple(parse_id(name) for name in names), drawn)
-    return Plan(ROOT, matrix, dict.fromkeys(library.ARCHES, default), (), kept, jobs=2, **others)
+    return CampaignPlan(ROOT, matrix, dict.fromkeys(library.ARCHES, default), (), kept, jobs=2, **others)
 
 
 # The library
@@ -155,7 +155,7 @@ def test_who_noticed_before_comes_first_then_who_executes_the_change_then_the_ch
     names = ("hd64_t1_sk128", "hd64_t4_sk128", "hd64_t32_sk128", "hd128_t4_sk128", "hd128_t1_sk128")
     kernels = by_variant([parse_id(name) for name in names], "sm_100a")
     executed = {name: {"sm100/x.cuh": frozenset({7} if name in names[2:4] else ())} for name in names}
-    facts = Facts(dict(zip(names, (1, 2, 9, 5, 3), strict=True)), executed)
+    facts = KernelFacts(dict(zip(names, (1, 2, 9, 5, 3), strict=True)), executed)
     changed = {"sm100/x.cuh": frozenset({6, 7})}
 
     def order(killer: str, near: Counter[str]) -> list[str]:
@@ -165,7 +165,7 @@ def test_who_noticed_before_comes_first_then_who_executes_the_change_then_the_ch
     assert order("", Counter()) == [names[place] for place in (2, 0, 1, 3, 4)]
     assert order("", Counter({names[3]: 1})) == [names[place] for place in (3, 4, 2, 0, 1)]
     assert order(names[4], Counter()) == [names[place] for place in (4, 3, 2, 0, 1)]
-    assert Facts.read(json.loads(json.dumps(facts.as_json()))) == facts
+    assert KernelFacts.read(json.loads(json.dumps(facts.as_json()))) == facts
     del executed[names[1]]  # nobody has looked at it: it may execute both lines
     assert order("", Counter()) == [names[place] for place in (1, 2, 0, 3, 4)]
 
@@ -227,10 +227,12 @@ def test_a_record_says_what_need_not_be_run_again(matrix: Matrix, tmp_path: Path
     same = {"default": small.silence(small.default["sm_100a"], ran=False)}
     noticed = Kill("gate", ("lse_error",), "hd64_t4_sk128", "seed 3")
     said = [
-        Outcome("killed", {"default": noticed}),
-        Outcome("survived", {"default": None}, silent),
-        Outcome("same-code", {}, same),
-        Outcome("killed", {"default": replace(noticed, configuration="hd64_t4_sk256")}),  # which is not run any more
+        CaseOutcome("killed", {"default": noticed}),
+        CaseOutcome("survived", {"default": None}, silent),
+        CaseOutcome("same-code", {}, same),
+        CaseOutcome(
+            "killed", {"default": replace(noticed, configuration="hd64_t4_sk256")}
+        ),  # which is not run any more
     ]
     outcomes = list(zip(cases, said, strict=True))
     data = json.loads(json.dumps(mutants_page.record(outcomes, small, "sources", list(MUTANTS.values()))))
@@ -283,9 +285,9 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, ke
 @pytest.mark.slow
 def test_only_kernels_that_read_what_is_changed_are_compiled(matrix: Matrix, tmp_path: Path) -> None:
     """Halves of P are joined at head_dim 512 alone, and where P goes through tensor memory."""
-    case = Case(MUTANTS["join-barrier"], "sm_100a")
+    case = MutantCase(MUTANTS["join-barrier"], "sm_100a")
     small = plan(matrix, tmp_path / "builds", "hd64_t4_sk128", "hd512_t4_sk300_p-tmem")
-    told: list[Outcome] = []
+    told: list[CaseOutcome] = []
     run_cases([case], small, lambda case, outcome: told.append(outcome))
     assert told[0].status == "killed"
     there = Counter(path.stem for path in (tmp_path / "builds").glob("*/*.ptx"))
@@ -423,16 +425,16 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, kept: Path
     warp = "const int warp = threadIdx.x / 32;"
     loop = 'for (int i = 0; i < 1 << 30; ++i) asm volatile("" : "+r"(i));'
     late = Mutant("late", "a loop over nothing", "waits", (Edit("sm100/fmha_fwd.cu", warp, f"{warp}\n{loop}"),))
-    told: list[Outcome] = []
+    told: list[CaseOutcome] = []
     small = plan(matrix, kept, "hd64_t4_sk128", seconds=2.0)
-    run_cases([Case(late, "sm_100a")], small, lambda case, outcome: told.append(outcome))
+    run_cases([MutantCase(late, "sm_100a")], small, lambda case, outcome: told.append(outcome))
     assert told[0].suites["default"] == Kill("timeout", ("it takes too long",), "hd64_t4_sk128")
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_time_that_the_kernel_itself_does_not_keep_says_nothing(matrix: Matrix, kept: Path) -> None:
-    case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
+    case = MutantCase(MUTANTS["prefetch-dropped"], "sm_100a")
     with pytest.raises(CampaignError, match=r"timeout.*it takes too long.*hd64_t4_sk128"):
         run_cases([case], plan(matrix, kept, "hd64_t4_sk128", seconds=1e-4), lambda *_: None)
 
@@ -442,7 +444,7 @@ def test_time_that_the_kernel_itself_does_not_keep_says_nothing(matrix: Matrix, 
 def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix, kept: Path) -> None:
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)  # a parent's own answer to it is not the child's
     try:
-        case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
+        case = MutantCase(MUTANTS["prefetch-dropped"], "sm_100a")
         large = plan(matrix, kept, "hd512_t128_sk16384")
         running = _Running(case, large, large.suites(case.arch))
     finally:
@@ -461,7 +463,7 @@ def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix, kept: Path) -> 
 def test_nothing_is_said_where_the_kernel_itself_is_red(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     beyond = replace(matrix.guard.thresholds, limits={**matrix.guard.thresholds.limits, "cosine": 1.1})
     strict = replace(matrix, guard=replace(matrix.guard, thresholds=beyond))
-    cases = [Case(MUTANTS["lse-base-2"], "sm_100a")]
+    cases = [MutantCase(MUTANTS["lse-base-2"], "sm_100a")]
     with pytest.raises(CampaignError, match="cosine"):
         list(run(cases, plan(strict, kept, "hd64_t4_sk128"), tmp_path, lambda case, outcome: None))
 
@@ -472,7 +474,7 @@ def test_a_mutant_that_compiles_to_the_kernel_s_own_code_is_none(
     matrix: Matrix, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comment = Edit("sm100/load.cuh", "const int lane = threadIdx.x % 32;", "const int lane = threadIdx.x & 31;\n\n")
-    cases = [Case(Mutant("the same", "nothing", "launch", (comment,)), "sm_100a")]
+    cases = [MutantCase(Mutant("the same", "nothing", "launch", (comment,)), "sm_100a")]
     small = plan(matrix, kept, "hd64_t4_sk128")
     ((_, outcome),) = run(cases, small, tmp_path, lambda case, outcome: None)
     assert outcome.status == "same-code"
@@ -490,7 +492,7 @@ def test_the_default_run_sees(matrix: Matrix, kept: Path, tmp_path: Path, name: 
     assert "cover" in matrix.named(matrix.default_suite)
     lay_out(ROOT, tmp_path, MUTANTS[name].sources(ROOT))
     mine = tuple(c for c in matrix.suites["cover"] if (c.head_dim, c.p_path) == (64, "tmem"))
-    kill = Examination(tmp_path, "sm_100a", matrix, kept).first(Suite("cover", mine))
+    kill = MutantExamination(tmp_path, "sm_100a", matrix, kept).first(Suite("cover", mine))
     assert kill is not None
     assert PASSED_BEFORE[name] in kill.by
 
@@ -606,7 +608,7 @@ def test_a_mistake_in_few_places_is_red_for_its_reason(
     known = parse_id(configuration)
     assert known in default_runs(matrix)[arch].configurations
     suite = Suite("planted", (known,))
-    kill = Examination(tmp_path, arch, matrix, kept).first(suite)
+    kill = MutantExamination(tmp_path, arch, matrix, kept).first(suite)
     assert kill is not None
     assert (kill.kind, by in kill.by) == (kind, True), kill
 
@@ -622,7 +624,7 @@ def test_what_the_record_says_is_seen_again(
     lay_out(ROOT, tmp_path, MUTANTS[case["name"]].sources(ROOT))
     recorded = Kill.read(case["default"])
     suite = Suite("recorded", (parse_id(recorded.configuration),), DRAWN if recorded.under else None)
-    found = list(Examination(tmp_path, case["arch"], matrix, kept).kills(suite))
+    found = list(MutantExamination(tmp_path, case["arch"], matrix, kept).kills(suite))
     assert (recorded.kind, recorded.under) in {(kill.kind, kill.under) for kill in found}
 
 

@@ -18,7 +18,7 @@ from fmha.harness.contract.machine import Gpu
 from fmha.harness.judge.comparison.comparison import Kind
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
-from fmha.harness.trends.extract import CACHE_FILE, Facts, facts
+from fmha.harness.trends.extract import CACHE_FILE, RunFacts, facts
 from fmha.harness.trends.gpu_outliers import gpus
 from fmha.harness.trends.series import Trends, trends
 from tests.evidence.records import IDS, STARTED, VARIANT, archived, measured, record
@@ -236,7 +236,7 @@ def test_facts_say_what_a_model_would_have_said(tmp_path: Path) -> None:
     made = record(outcomes={IDS[0]: measured(cosine=float("nan"))})
     archive.write(made, tmp_path)
     (found,) = facts(tmp_path)[0]
-    assert isinstance(found, Facts)
+    assert isinstance(found, RunFacts)
     assert replace(found, name="") != found
     assert (found.sha, found.host, found.seed, found.passed) == (made.commit.sha, "emulator", 0, made.verdict.passed)
     assert found.figures[IDS[0]]["cosine"] != found.figures[IDS[0]]["cosine"]

@@ -11,7 +11,7 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.case import Case, case_of
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.called import Called, subject_of
-from fmha.harness.worker.subjects.peers import RefusedError
+from fmha.harness.worker.subjects.peers import PeerRefusedError
 from tests.worker.adapters import CALLED, adapter_of
 from tests.worker.numpy_device import NumpyDevice
 
@@ -62,7 +62,7 @@ def test_what_it_has_to_return(tmp_path: Path, made: str, words: str) -> None:
     ids=["gpu", "module"],
 )
 def test_what_is_not_there_is_no_failure_of_the_callable(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(RefusedError, match=words):
+    with pytest.raises(PeerRefusedError, match=words):
         run(adapter_of(tmp_path, CALLED, **changes))
 
 

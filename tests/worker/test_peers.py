@@ -14,7 +14,7 @@ from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.gate import judge
 from fmha.harness.judge.status import Status
 from fmha.harness.worker.compilers.build_kernels import build_variants
-from fmha.harness.worker.subjects.peers import PEERS, Peer, RefusedError, refusal
+from fmha.harness.worker.subjects.peers import PEERS, Peer, PeerRefusedError, refusal
 from tests.worker.numpy_device import NumpyDevice
 
 PLAIN = Configuration(64, 5, 70, heads=3, batch=2)
@@ -62,7 +62,7 @@ def test_what_it_does_not_take(problem: Configuration, words: str, repository: P
 
 def test_what_needs_a_gpu_says_so_elsewhere() -> None:
     cell = PeerCell("fa3", PLAIN)
-    with pytest.raises(RefusedError, match="fa3 runs on a GPU alone"):
+    with pytest.raises(PeerRefusedError, match="fa3 runs on a GPU alone"):
         Peer("fa3").run(DEVICE, None, Any, cell, Peer("fa3").inputs(0, cell))  # type: ignore[arg-type]
     assert PEERS["fa3"].gpu
 

@@ -22,7 +22,7 @@ from fmha.emulator.timing.launch_time import Modelled
 from fmha.harness.see.call_time import seconds_of
 from tools import flash4, published
 from tools.blackwell import gluon, kittens
-from tools.blackwell.rows import HALVES, Row, Told, rows, table
+from tools.blackwell.rows import HALVES, Row, ToldRow, rows, table
 
 _product = functools.cache(published.compiled)
 
@@ -54,7 +54,7 @@ def modelled(row: Row, given: argparse.Namespace, folder: Path) -> Modelled:
     return said
 
 
-def told(given: argparse.Namespace) -> Iterator[Told]:
+def told(given: argparse.Namespace) -> Iterator[ToldRow]:
     """Each row that its sources are there for, as the model has it."""
     left_out = {name for name in ("gluon", "kittens", "learn_cuda", "flash4") if getattr(given, name) is None}
     for row in rows():
@@ -62,7 +62,7 @@ def told(given: argparse.Namespace) -> Iterator[Told]:
             continue
         said = modelled(row, given, given.folder)
         rate = row.rate(seconds_of(architecture(row.source.machine), (said,)))
-        yield Told(row, rate, said.bound, said.forced)
+        yield ToldRow(row, rate, said.bound, said.forced)
         print(f"{row.half} {row.source.name} {row.name}: {rate:.0f}", file=sys.stderr, flush=True)
     for name in sorted(left_out):
         print(f"{name.replace('_', '-')} was left out: it was not given", file=sys.stderr)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.scripted.emulated import running
 from fmha.harness.scripted.script_machine import ScriptOptions
 
@@ -30,7 +30,7 @@ def tutorial(folder: Path, name: str) -> Any:
         return importlib.import_module(name)
 
 
-def timing(folder: Path, gpu: str, row: Mapping[str, Any]) -> Timing:
+def timing(folder: Path, gpu: str, row: Mapping[str, Any]) -> LaunchTiming:
     """The recording of a product; `row` has the tutorial, its function, and that one's arguments."""
     with running(ScriptOptions("sm_100a", timing=gpu)) as machine:
         import torch

@@ -57,7 +57,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldRow:
     """A row beside its modelled rate."""
 
     row: Row
@@ -86,7 +86,7 @@ def _row(sources: Mapping[str, Source], said: dict[str, Any]) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class PairsInOrder:
     """Of pairs of one source: how many are modelled in their order, of how many; and ties, which are neither."""
 
     right: int
@@ -104,7 +104,7 @@ def noise(source: str) -> float:
     return max((high / low - 1 for low, high in published), default=0.0)
 
 
-def in_order(told: Sequence[Told]) -> Ordered:
+def in_order(told: Sequence[ToldRow]) -> PairsInOrder:
     """Of products, pairs of one size; of attention, of any. Two rows whose published values are no farther apart than
     two that the same source has published of one row are a tie: measured again they may be in the other order."""
     right = pairs = ties = 0
@@ -118,10 +118,10 @@ def in_order(told: Sequence[Told]) -> Ordered:
         else:
             pairs += 1
             right += low.rate < high.rate
-    return Ordered(right, pairs, ties)
+    return PairsInOrder(right, pairs, ties)
 
 
-def table(half: str, told: Iterable[Told]) -> str:
+def table(half: str, told: Iterable[ToldRow]) -> str:
     """The rows of a half, and what they come to."""
     told = [t for t in told if t.row.half == half]
     lines = [f"## {half}", "", "| source | row | machine | published | modelled | error | bound |", "|" + "---|" * 7]

@@ -22,9 +22,9 @@ from fmha.harness.contract.protocol import Configuration
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.compilers.sources import hash_sources
 from tools.mutants import library, mutants_page
-from tools.mutants.campaign import CampaignError, Plan, cases_of, kept_of, part_of, run
+from tools.mutants.campaign import CampaignError, CampaignPlan, cases_of, kept_of, part_of, run
 from tools.mutants.examine import Suite
-from tools.mutants.kept_verdicts import Case, Outcome
+from tools.mutants.kept_verdicts import CaseOutcome, MutantCase
 from tools.mutants.mutant_order import Hints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,11 +86,11 @@ def _suite(matrix: Matrix, name: str, suites: str, drawn: int | None = None) -> 
     return Suite(name, tuple(item for item in found if isinstance(item, Configuration)), drawn)
 
 
-def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
+def _plan(matrix: Matrix, options: argparse.Namespace) -> CampaignPlan:
     apart = {*matrix.named(matrix.default_suite), *COVER.values()}
     named = [] if options.default_only else options.suite or [name for name in matrix.suite_names if name not in apart]
     others = tuple(_suite(matrix, name, name) for name in named)
-    plan = Plan(
+    plan = CampaignPlan(
         ROOT,
         matrix,
         default_runs(matrix),
@@ -134,7 +134,7 @@ class _Progress:
         self._total = total
         self._done = 0
 
-    def __call__(self, case: Case, outcome: Outcome) -> None:
+    def __call__(self, case: MutantCase, outcome: CaseOutcome) -> None:
         self._done += 1
         first = next((f"{name}: {kill.kind} {', '.join(kill.by)[:80]}, {kill.configuration}"
                       for name, kill in outcome.suites.items() if kill), "")  # fmt: skip

@@ -25,12 +25,12 @@ from fmha.harness.judge.identity import CORE, sources
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.processes.groups import die_with_parent
-from tools.mutants.examine import Examination, Kill, Order, Suite, lay_out
-from tools.mutants.kept_verdicts import Case, Kept, Outcome
+from tools.mutants.examine import Kill, MutantExamination, Order, Suite, lay_out
+from tools.mutants.kept_verdicts import CaseOutcome, Kept, MutantCase
 from tools.mutants.learn import known, learn
 from tools.mutants.library import Mutant
 from tools.mutants.mutant_builds import SOURCES, build_all
-from tools.mutants.mutant_order import SLOW, Facts, Hints, by_variant, changed_functions, changed_lines, ordered
+from tools.mutants.mutant_order import SLOW, Hints, KernelFacts, by_variant, changed_functions, changed_lines, ordered
 
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
@@ -51,7 +51,7 @@ class _OpenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CampaignPlan:
     """What every case goes through: the default run of its architecture, then each suite of `others`, these only for
     survivors unless `every`; all of a suite if `whole`, where it ends with the first that notices otherwise. `seconds`
     of processor time end a configuration. `hints` say what is tried first; `kept` is a folder of builds."""
@@ -67,10 +67,10 @@ class Plan:
     within: float = math.inf  # seconds of processor time that a case has; one that needs more stays open
     jobs: int = 1
     hints: Hints = field(default_factory=Hints)
-    facts: Mapping[str, Facts] = field(default_factory=dict)  # by architecture
-    recorded: Mapping[str, Outcome] = field(default_factory=dict)  # by key: what need not be run again
+    facts: Mapping[str, KernelFacts] = field(default_factory=dict)  # by architecture
+    recorded: Mapping[str, CaseOutcome] = field(default_factory=dict)  # by key: what need not be run again
 
-    def key(self, case: Case) -> str:
+    def key(self, case: MutantCase) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         (usual, *natures), *_ = self.matrix.kernels[OURS].held
         gates = (usual, self.matrix.guard, *natures, self.matrix.seed)
@@ -90,14 +90,14 @@ class Plan:
         """The default run first."""
         return (self.default[arch], *self.others)
 
-    def settles(self, case: Case, outcome: Outcome) -> bool:
+    def settles(self, case: MutantCase, outcome: CaseOutcome) -> bool:
         """Whether an earlier outcome says all that a run would: a kill by a configuration that is still there does, and
         silence of the same configurations."""
         default, *others = self.suites(case.arch)
         needed = [default] if outcome.suites.get(default.name) and not self.every else [default, *others]
         return all(self._holds(suite, outcome) for suite in needed)
 
-    def _holds(self, suite: Suite, outcome: Outcome) -> bool:
+    def _holds(self, suite: Suite, outcome: CaseOutcome) -> bool:
         kill = outcome.suites.get(suite.name)
         if kill is None:
             return outcome.silent.get(suite.name) == self.silence(suite, outcome.status != "same-code")
@@ -105,15 +105,18 @@ class Plan:
             return False
         return kill.configuration in {configuration.id for configuration in suite.configurations}
 
-    def order(self, case: Case) -> Order:
+    def order(self, case: MutantCase) -> Order:
         """In which a suite's configurations meet the case."""
         changed = changed_lines(case.mutant, self.repository)
-        facts, killer = self.facts.get(case.arch, Facts()), self.hints.killer.get((case.mutant.name, case.arch), "")
+        facts, killer = (
+            self.facts.get(case.arch, KernelFacts()),
+            self.hints.killer.get((case.mutant.name, case.arch), ""),
+        )
         near = self.hints.near(case.arch, changed)
         return lambda kernels, bytes_of: ordered(kernels, changed, facts, killer, near, bytes_of)
 
 
-Told = Callable[[Case, Outcome], None]
+Told = Callable[[MutantCase, CaseOutcome], None]
 Met = tuple[str, str, str]  # an architecture, a configuration, and the drawn seed or schedule, if under one
 
 
@@ -121,11 +124,11 @@ class _Clean:
     """What the kernels themselves have said under what noticed mutants. A configuration that is red for them says
     nothing about mistakes: CampaignError."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CampaignPlan) -> None:
         self._plan = plan
         self._passed: set[Met] = set()
 
-    def unknown(self, case: Case, outcome: Outcome) -> set[Met]:
+    def unknown(self, case: MutantCase, outcome: CaseOutcome) -> set[Met]:
         """What noticed the case, and was not run on the kernels themselves."""
         kills = filter(None, outcome.suites.values())
         return {(case.arch, kill.configuration, kill.under) for kill in kills} - self._passed
@@ -133,25 +136,25 @@ class _Clean:
     def start(self, arch: str, configuration: str, under: str) -> _Running:
         drawn = self._plan.default[arch].drawn if under else None
         alone = Suite("alone", (parse_id(configuration),), drawn)
-        return _Running(Case(ITSELF, arch), replace(self._plan, within=math.inf), (alone,))
+        return _Running(MutantCase(ITSELF, arch), replace(self._plan, within=math.inf), (alone,))
 
-    def heard(self, facts: Met, outcome: Outcome) -> None:
+    def heard(self, facts: Met, outcome: CaseOutcome) -> None:
         if (found := outcome.suites["alone"]) is not None:
             raise CampaignError(f"the kernels themselves do not pass: {facts[0]}: {found}")
         self._passed.add(facts)
 
 
-def run_cases(cases: Sequence[Case], plan: Plan, told: Told) -> None:
+def run_cases(cases: Sequence[MutantCase], plan: CampaignPlan, told: Told) -> None:
     """Tells the outcome of each case once the kernels themselves have passed what noticed it; they are run beside the
     cases that wait. CampaignError."""
     find_nvcc()  # once, before there are processes
     clean = _Clean(plan)
     waiting = list(reversed(cases))
     asked: list[Met] = []  # of the kernels themselves
-    held: list[tuple[Case, Outcome]] = []  # until they have answered
+    held: list[tuple[MutantCase, CaseOutcome]] = []  # until they have answered
     running: dict[Connection, tuple[_Running, Met | None]] = {}
 
-    def start(case: Case) -> _Running:
+    def start(case: MutantCase) -> _Running:
         return _Running(case, plan, plan.suites(case.arch))
 
     def settle() -> None:
@@ -187,11 +190,11 @@ def run_cases(cases: Sequence[Case], plan: Plan, told: Told) -> None:
 class _Running:
     """The process of one case that meets `suites`, and what it has said."""
 
-    def __init__(self, case: Case, plan: Plan, suites: Sequence[Suite]) -> None:
+    def __init__(self, case: MutantCase, plan: CampaignPlan, suites: Sequence[Suite]) -> None:
         self.case = case
         self.pipe, theirs = _FORK.Pipe(duplex=False)
         self._folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-        self._outcome = Outcome("survived")
+        self._outcome = CaseOutcome("survived")
         self._plan = plan
         self._suites = suites
         self._suite, self._configuration, self._under = suites[0], "", ""
@@ -202,7 +205,7 @@ class _Running:
         self._process.start()
         theirs.close()
 
-    def hear(self) -> Outcome | None:
+    def hear(self) -> CaseOutcome | None:
         """Takes one message; the outcome once the process has ended."""
         try:
             kind, value = self.pipe.recv()
@@ -238,7 +241,7 @@ class _Running:
         self.pipe.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ended(self) -> Outcome:
+    def _ended(self) -> CaseOutcome:
         self._process.join()
         ended = self._process.exitcode or 0
         if ended > 0:
@@ -256,7 +259,9 @@ class _Running:
         return self._outcome
 
 
-def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
+def _examine(
+    parent: int, case: MutantCase, plan: CampaignPlan, suites: Sequence[Suite], folder: Path, pipe: Connection
+) -> None:
     """In the process of its own. Ends with 0 when it has said all, with 1 for a fault that is ours."""
     die_with_parent(parent)
     for stop in FROM_OUTSIDE - {signal.SIGKILL}:  # what the parent does about them is its own affair
@@ -276,7 +281,7 @@ def _examine(parent: int, case: Case, plan: Plan, suites: Sequence[Suite], folde
     os._exit(ended)  # nothing of the parent's is to be ended here
 
 
-def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
+def _say_all(case: MutantCase, plan: CampaignPlan, suites: Sequence[Suite], folder: Path, pipe: Connection) -> None:
 
     def tell(name: str, under: str) -> None:
         spent = _spent()
@@ -286,7 +291,7 @@ def _say_all(case: Case, plan: Plan, suites: Sequence[Suite], folder: Path, pipe
 
     changed = case.mutant.sources(plan.repository)
     lay_out(plan.repository, folder, changed)
-    bench = Examination(
+    bench = MutantExamination(
         folder,
         case.arch,
         plan.matrix,
@@ -319,12 +324,12 @@ def _spent() -> float:
     return own.ru_utime + own.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
-def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[Case]:
+def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[MutantCase]:
     """Each mutant on each of its architectures that is asked for."""
-    return [Case(mutant, arch) for mutant in mutants for arch in mutant.arches if arch in arches]
+    return [MutantCase(mutant, arch) for mutant in mutants for arch in mutant.arches if arch in arches]
 
 
-def part_of(cases: Sequence[Case], part: str) -> list[Case]:
+def part_of(cases: Sequence[MutantCase], part: str) -> list[MutantCase]:
     """The K-th of N parts, for `part` K/N: every N-th case, since neighbours take as long. ValueError for another."""
     number, slash, count = part.partition("/")
     if not slash or not number.isdigit() or not count.isdigit() or not 1 <= int(number) <= int(count):
@@ -332,7 +337,7 @@ def part_of(cases: Sequence[Case], part: str) -> list[Case]:
     return list(cases[int(number) - 1 :: int(count)])
 
 
-def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[Case, Outcome]]:
+def kept_of(cases: Sequence[MutantCase], plan: CampaignPlan, folder: Path) -> Iterator[tuple[MutantCase, CaseOutcome]]:
     """The cases of which `folder` or the record has an outcome that still says all, with it; nothing is run."""
     kept = Kept(folder, before=plan.recorded)
     for case in cases:
@@ -341,7 +346,9 @@ def kept_of(cases: Sequence[Case], plan: Plan, folder: Path) -> Iterator[tuple[C
             yield case, outcome
 
 
-def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str = "") -> Iterator[tuple[Case, Outcome]]:
+def run(
+    cases: Sequence[MutantCase], plan: CampaignPlan, folder: Path, told: Told, part: str = ""
+) -> Iterator[tuple[MutantCase, CaseOutcome]]:
     """Every case with its outcome, in order, but those that stayed open; what `folder` or the record knows is not run
     again. CampaignError."""
     kept = Kept(folder, part, plan.recorded)
@@ -357,7 +364,7 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
                 build_all(plan.kept, plan.repository, by_variant(plan.default[arch].configurations, arch), plan.jobs)
         facts = {arch: _facts(plan, arch, new, folder) for arch in arches}
 
-        def keep(case: Case, outcome: Outcome) -> None:
+        def keep(case: MutantCase, outcome: CaseOutcome) -> None:
             if outcome.status != "open":
                 kept.add(keys[case.title], case, outcome)
             told(case, outcome)
@@ -369,11 +376,11 @@ def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str =
             yield case, outcome
 
 
-def _facts(plan: Plan, arch: str, cases: Sequence[Case], folder: Path) -> Facts:
+def _facts(plan: CampaignPlan, arch: str, cases: Sequence[MutantCase], folder: Path) -> KernelFacts:
     """What the kernels as they are execute, if it is known or worth a look."""
     if (facts := known(plan.repository, plan.matrix, arch, folder)) is not None:
         return facts
     unseen = [case for case in cases if case.arch == arch and (case.mutant.name, arch) not in plan.hints.killer]
     if len(unseen) <= WORTH_LEARNING:
-        return Facts()
+        return KernelFacts()
     return learn(plan.repository, plan.matrix, arch, plan.default[arch], plan.kept, folder, plan.jobs)

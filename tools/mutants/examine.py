@@ -26,7 +26,7 @@ from fmha.harness.judge.schedules import MET, compare_outputs, drawn_schedules
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.planner.sides import side_of
-from tools.mutants.mutant_builds import BuildFailedError, Built, built, code, lines_of
+from tools.mutants.mutant_builds import BuildFailedError, BuiltMutant, built, code, lines_of
 from tools.mutants.mutant_order import by_variant
 
 Kind = Literal["build", "gate", "hazard", "written", "timeout", "crash", "refused"]
@@ -83,7 +83,7 @@ class Suite:
         return drawn_schedules(self.drawn, [(v.name, c.id) for v, mine in kernels.items() for c in mine])
 
 
-class Examination:
+class MutantExamination:
     """A tree of sources, of which `changed` are other files than those of `clean`, each with the lines of the functions
     that differ if nothing else does. Where `clean` is None, these kernels themselves. Builds are kept in `kept`."""
 
@@ -165,7 +165,7 @@ class Examination:
         self.differs = True
         return mine.result(variant)
 
-    def _may_differ(self, clean: Built) -> bool:
+    def _may_differ(self, clean: BuiltMutant) -> bool:
         """False where a kernel reads none of the changed files, or has no code of the functions that are changed."""
         there = lines_of(clean.ptx)
         return any(

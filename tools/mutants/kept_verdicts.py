@@ -16,7 +16,7 @@ Status = Literal["killed", "survived", "same-code", "open"]  # the last is never
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MutantCase:
     """A mutant on one architecture."""
 
     mutant: Mutant
@@ -29,7 +29,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseOutcome:
     """What each suite that ran said: None where it noticed nothing. `arch` reads other code than the clean kernel's
     unless the status is same-code. `seconds` of processor time it took, nvcc's among them."""
 
@@ -47,11 +47,11 @@ class Outcome:
         return {"status": self.status, "suites": suites, "silent": self.silent, **whole, "seconds": seconds}
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> Outcome:
+    def read(data: Mapping[str, Any]) -> CaseOutcome:
         """From what `as_json` gave."""
         suites = {name: Kill.read(kill) if kill else None for name, kill in data["suites"].items()}
         killers, seconds = data.get("killers", {}), data.get("seconds", 0.0)
-        return Outcome(data["status"], suites, data["silent"], killers, seconds)
+        return CaseOutcome(data["status"], suites, data["silent"], killers, seconds)
 
 
 class Kept:
@@ -59,22 +59,22 @@ class Kept:
     these for more than one of `before`. Each part of the cases has a file of its own to add to: machines that share the
     folder cannot append to one."""
 
-    def __init__(self, folder: Path, part: str = "", before: Mapping[str, Outcome] = MappingProxyType({})) -> None:
+    def __init__(self, folder: Path, part: str = "", before: Mapping[str, CaseOutcome] = MappingProxyType({})) -> None:
         self._path = folder / (f"outcomes.{part.replace('/', '-of-')}.jsonl" if part else "outcomes.jsonl")
         self._known = dict(before)
         for path in sorted(folder.glob("outcomes*.jsonl"), key=lambda path: path.stat().st_mtime):
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     data = json.loads(line)
-                    self._known[data["key"]] = Outcome.read(data)
+                    self._known[data["key"]] = CaseOutcome.read(data)
                 except (ValueError, KeyError):
                     continue  # the line of a run that was cut off
 
-    def get(self, key: str) -> Outcome | None:
+    def get(self, key: str) -> CaseOutcome | None:
         """The outcome of that key; None for one that is not known."""
         return self._known.get(key)
 
-    def add(self, key: str, case: Case, outcome: Outcome) -> None:
+    def add(self, key: str, case: MutantCase, outcome: CaseOutcome) -> None:
         """Keeps an outcome at once, so that a campaign that is ended goes on from there."""
         self._known[key] = outcome
         line = {"key": key, "name": case.mutant.name, "arch": case.arch, **outcome.as_json()}

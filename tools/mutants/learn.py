@@ -20,13 +20,13 @@ from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.devices.emulator_device import EmulatorDevice, forget_executed
 from tools.mutants.examine import SCHEDULES, Suite
 from tools.mutants.mutant_builds import SOURCES, built
-from tools.mutants.mutant_order import Facts, by_variant
+from tools.mutants.mutant_order import KernelFacts, by_variant
 
 
-def known(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Facts | None:
+def known(repository: Path, matrix: Matrix, arch: str, folder: Path) -> KernelFacts | None:
     """What an earlier run has left in `folder`, if of these sources: suites may have had other configurations."""
     file = _file(repository, matrix, arch, folder)
-    return Facts.read(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    return KernelFacts.read(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
 def _file(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Path:
@@ -34,13 +34,15 @@ def _file(repository: Path, matrix: Matrix, arch: str, folder: Path) -> Path:
     return folder / f"facts-{arch}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
 
 
-def learn(repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path, folder: Path, jobs: int) -> Facts:
+def learn(
+    repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path, folder: Path, jobs: int
+) -> KernelFacts:
     """The same by a run, left in `folder`."""
     file = _file(repository, matrix, arch, folder)
     kernels = by_variant(suite.configurations, arch)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
         parts = list(pool.map(partial(_learn, repository, matrix.seed, kept), kernels, kernels.values()))
-    found = Facts(
+    found = KernelFacts(
         {name: cost for part in parts for name, cost in part.costs.items()},
         {name: lines for part in parts for name, lines in part.lines.items()},
     )
@@ -51,7 +53,9 @@ def learn(repository: Path, matrix: Matrix, arch: str, suite: Suite, kept: Path,
     return found
 
 
-def _learn(repository: Path, seed: int, kept: Path, variant: Variant, configurations: list[Configuration]) -> Facts:
+def _learn(
+    repository: Path, seed: int, kept: Path, variant: Variant, configurations: list[Configuration]
+) -> KernelFacts:
     """In a process of the pool."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # the worker's log
@@ -70,7 +74,7 @@ def _learn(repository: Path, seed: int, kept: Path, variant: Variant, configurat
             }
 
     run_job(Job("emulator", (build,), tuple(configurations), seed, SCHEDULES), _device, look)
-    return Facts(costs, lines)
+    return KernelFacts(costs, lines)
 
 
 def _device(seed: int, schedule: str) -> EmulatorDevice:

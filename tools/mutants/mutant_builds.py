@@ -37,7 +37,7 @@ class BuildFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltMutant:
     """A variant's PTX, the files under `kernel` that nvcc read for it, and the seconds that it took."""
 
     ptx: Path
@@ -70,7 +70,7 @@ def compile_ptx(root: Path, variant: Variant, target: Path) -> frozenset[str]:
     return frozenset(name.partition("kernel/")[2] for name in names if name.startswith(("kernel/", f"{root}/kernel/")))
 
 
-def built(kept: Path, root: Path, variant: Variant) -> Built:
+def built(kept: Path, root: Path, variant: Variant) -> BuiltMutant:
     """That of the sources under `root`, from the folder `kept` where it was built before. BuildFailedError."""
     facts = (variant.name, find_nvcc().version, *flags(variant), hash_sources(root, SOURCES[variant.arch]))
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -83,7 +83,7 @@ def built(kept: Path, root: Path, variant: Variant) -> Built:
             reads = compile_ptx(root, variant, folder / "kept" / file)
             said = {"reads": sorted(reads), "seconds": time.monotonic() - start}
             manifest = cache.publish(folder / "kept", entry, key, said)
-    return Built(entry / file, frozenset(manifest["reads"]), manifest["seconds"])
+    return BuiltMutant(entry / file, frozenset(manifest["reads"]), manifest["seconds"])
 
 
 def build_all(kept: Path, root: Path, variants: Iterable[Variant], jobs: int) -> None:

@@ -22,7 +22,7 @@ Lines = Mapping[str, frozenset[int]]  # by file under kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KernelFacts:
     """What the kernels as they are did under each configuration of an architecture, by its id: how many instructions of
     warps, and which lines. Empty where nobody has looked."""
 
@@ -35,14 +35,14 @@ class Facts:
         return {"costs": dict(self.costs), "lines": lines}
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> Facts:
+    def read(data: Mapping[str, Any]) -> KernelFacts:
         """From what `as_json` gave."""
         lines = {name: {file: read(text) for file, text in of.items()} for name, of in data["lines"].items()}
-        return Facts(data["costs"], lines)
+        return KernelFacts(data["costs"], lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NoticedBefore:
     """A configuration that has noticed a mutant, and the lines of it, on an architecture."""
 
     arch: str
@@ -56,7 +56,7 @@ class Hints:
     seen of mutants that the library still has."""
 
     killer: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    seen: Sequence[Seen] = ()
+    seen: Sequence[NoticedBefore] = ()
 
     @staticmethod
     def of(cases: Iterable[Mapping[str, Any]], mutants: Iterable[Mutant], root: Path) -> Hints:
@@ -65,7 +65,7 @@ class Hints:
         # What took too long may have had a slow machine, and takes all of its time again: nothing to begin with.
         noticed = [case for case in cases if case["default"] and case["default"]["by"] != [SLOW]]
         killed = [(case["name"], case["arch"], case["default"]["configuration"]) for case in noticed]
-        seen = [Seen(arch, lines[name], by) for name, arch, by in killed if name in lines]
+        seen = [NoticedBefore(arch, lines[name], by) for name, arch, by in killed if name in lines]
         return Hints({(name, arch): by for name, arch, by in killed}, seen)
 
     def near(self, arch: str, changed: Lines) -> Counter[str]:
@@ -115,7 +115,7 @@ def changed_lines(mutant: Mutant, root: Path) -> Lines:
 def ordered(
     kernels: Mapping[Variant, Sequence[Configuration]],
     changed: Lines,
-    facts: Facts,
+    facts: KernelFacts,
     killer: str,
     near: Counter[str],
     bytes_of: Callable[[Variant], int],

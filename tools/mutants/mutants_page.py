@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tools.mutants.campaign import Plan, cases_of
+from tools.mutants.campaign import CampaignPlan, cases_of
 from tools.mutants.examine import Kill
-from tools.mutants.kept_verdicts import Case, Outcome
+from tools.mutants.kept_verdicts import CaseOutcome, MutantCase
 from tools.mutants.library import ARCHES, CLASSES, Mutant, held_out
 
 MARK: Final = "<!-- What follows is written by `make mutants`. -->\n"
 
 
 def record(
-    outcomes: Sequence[tuple[Case, Outcome]],
-    plan: Plan,
+    outcomes: Sequence[tuple[MutantCase, CaseOutcome]],
+    plan: CampaignPlan,
     source_hash: str,
     mutants: Sequence[Mutant],
     before: Mapping[str, Any] | None = None,
@@ -52,7 +52,7 @@ def record(
 
 
 def _earlier(
-    before: Mapping[str, Any], mutants: Sequence[Mutant], outcomes: Sequence[tuple[Case, Outcome]]
+    before: Mapping[str, Any], mutants: Sequence[Mutant], outcomes: Sequence[tuple[MutantCase, CaseOutcome]]
 ) -> list[dict[str, Any]]:
     """Cases of the record `before` that are in the library as they were, and were not run now."""
     run = {(case.mutant.name, case.arch) for case, _ in outcomes}
@@ -75,7 +75,7 @@ def score(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"cases": len(judged), "killed": killed, "others_only": other, "argued": argued, "share": share}
 
 
-def _case(case: Case, outcome: Outcome, plan: Plan, held: frozenset[str]) -> dict[str, Any]:
+def _case(case: MutantCase, outcome: CaseOutcome, plan: CampaignPlan, held: frozenset[str]) -> dict[str, Any]:
     kills = outcome.as_json()["suites"]
     return {
         "name": case.mutant.name,
@@ -93,26 +93,26 @@ def _case(case: Case, outcome: Outcome, plan: Plan, held: frozenset[str]) -> dic
     }
 
 
-def _known(case: Case, outcome: Outcome, plan: Plan) -> dict[str, Any]:
+def _known(case: MutantCase, outcome: CaseOutcome, plan: CampaignPlan) -> dict[str, Any]:
     """What a later run asks before it believes the outcome, as `outcomes_of` reads it."""
     return {"key": plan.key(case), **({"silent": outcome.silent} if outcome.silent else {})}
 
 
-def outcomes_of(data: Mapping[str, Any], plan: Plan) -> dict[str, Outcome]:
+def outcomes_of(data: Mapping[str, Any], plan: CampaignPlan) -> dict[str, CaseOutcome]:
     """The outcomes that a record has, by the key of each; cases of one that was written without keys are left out."""
-    found: dict[str, Outcome] = {}
+    found: dict[str, CaseOutcome] = {}
     for case in data["cases"]:
         if key := case.get("key"):
             kills = {plan.default[case["arch"]].name: case["default"], **case["others"]}
             killed = any(kills.values())
-            found[key] = Outcome(
+            found[key] = CaseOutcome(
                 "killed" if killed else "survived",
                 {name: Kill.read(kill) if kill else None for name, kill in kills.items()},
                 case.get("silent", {}),
                 case.get("killers", {}),
             )
     for same in data.get("same_code", ()):
-        found[same["key"]] = Outcome("same-code", {}, same["silent"])
+        found[same["key"]] = CaseOutcome("same-code", {}, same["silent"])
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from fmha.emulator._core import DEVICE_CALLS
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Function, Instruction, Module, parse
+from fmha.emulator.ptx import Function, Instruction, ParsedModule, parse
 
 # A step of the core: the types of what it takes and of what it gives.
 STEPS = {
@@ -47,12 +47,12 @@ REFUSED = {
 
 
 @cache
-def runtime() -> Module:
+def runtime() -> ParsedModule:
     """The functions of the device runtime, written in PTX."""
     return parse((Path(__file__).parent / "device_runtime.ptx").read_text())
 
 
-def with_runtime(module: Module) -> Module:
+def with_runtime(module: ParsedModule) -> ParsedModule:
     """The module, linked with the functions of the device runtime if it names one of them. Its own come first."""
     if all(f.defined or not name.startswith("__cudaCDP2") for name, f in module.functions.items()):
         return module

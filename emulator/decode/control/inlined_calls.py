@@ -26,14 +26,14 @@ from fmha.emulator.ptx import (
     Address,
     CallOperands,
     Function,
-    Guard,
+    GuardPredicate,
     Immediate,
     Instruction,
     LabelRef,
-    Module,
     Negated,
     Operand,
     Parameter,
+    ParsedModule,
     PredicatePair,
     PtxError,
     Register,
@@ -77,7 +77,7 @@ class Inlined:
     framed: Mapping[str, Framed]
 
 
-def inline_calls(module: Module, entry: Function) -> Inlined:
+def inline_calls(module: ParsedModule, entry: Function) -> Inlined:
     """Raises PtxError for unknown functions, open sets of callees, and what expands to too much."""
     if all(i.opcode != "call" for i in entry.body):
         return Inlined(entry, {})
@@ -94,7 +94,7 @@ class _Recursion:
 
 
 class _Inliner:
-    def __init__(self, module: Module, entry: Function) -> None:
+    def __init__(self, module: ParsedModule, entry: Function) -> None:
         self.module = module
         self.entry = entry
         self.body: list[Instruction] = []
@@ -173,7 +173,7 @@ class _Inliner:
         names: _Names,
         mnemonic: str,
         operands: tuple[Operand, ...],
-        guard: Guard | None = None,
+        guard: GuardPredicate | None = None,
     ) -> None:
         """An instruction that stands at `at`, under its guard unless one is given."""
         opcode, *modifiers = mnemonic.split(".")
@@ -193,7 +193,7 @@ class _Inliner:
             return
         after = site + "after"
         if at.guard is not None:
-            over = Guard(names.register(at.guard.register), not at.guard.negated)
+            over = GuardPredicate(names.register(at.guard.register), not at.guard.negated)
             self._emit(at, names, "bra", (LabelRef(after),), over)
         at = replace(at, guard=None)
         if isinstance(call.target, SymbolRef):
@@ -220,7 +220,7 @@ class _Inliner:
             callee = self._callee(at, name)
             branch = f"{site}{number}."
             self._emit(at, names, "setp.eq.b64", (hit, target, SymbolRef(callee.name)))
-            self._emit(at, names, "bra", (LabelRef(branch + "next"),), Guard(hit, True))
+            self._emit(at, names, "bra", (LabelRef(branch + "next"),), GuardPredicate(hit, True))
             self._expand(at, callee, call, names, active, branch)
             self._emit(at, names, "bra", (LabelRef(site + "after"),))
             self.labels[branch + "next"] = len(self.body)
@@ -467,7 +467,7 @@ def _sizes(parameters: tuple[Parameter, ...]) -> tuple[int, ...]:
     return tuple(p.nbytes for p in parameters)
 
 
-def _address_taken(module: Module) -> Iterator[str]:
+def _address_taken(module: ParsedModule) -> Iterator[str]:
     """Functions named anywhere but as the target of a call."""
     for function in module.functions.values():
         for instruction in function.body:
@@ -479,7 +479,7 @@ def _address_taken(module: Module) -> Iterator[str]:
         yield from (r.symbol for r in variable.relocations if r.symbol in module.functions)
 
 
-def launchable(module: Module) -> dict[int, Function]:
+def launchable(module: ParsedModule) -> dict[int, Function]:
     """The kernels that others may launch, by their addresses: those whose address is taken, and those of the device
     runtime."""
     module = with_runtime(module)
@@ -532,8 +532,8 @@ class _Names:
             self.registers[renamed.name] = renamed
         return renamed
 
-    def guard(self, guard: Guard | None) -> Guard | None:
-        return guard and Guard(self.register(guard.register), guard.negated)
+    def guard(self, guard: GuardPredicate | None) -> GuardPredicate | None:
+        return guard and GuardPredicate(self.register(guard.register), guard.negated)
 
     def operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Register):

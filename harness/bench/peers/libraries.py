@@ -26,14 +26,14 @@ WORKSPACE_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
-class Way:
+class LibraryWay:
     """`columns` of Q and K are multiplied, where those are more than head_dim."""
 
     make: Maker
     columns: int = 0
 
 
-Ways = Mapping[str, Way]  # by what a record says of them; raises NotImplementedError where a row has none
+Ways = Mapping[str, LibraryWay]  # by what a record says of them; raises NotImplementedError where a row has none
 
 
 def _fa3(row: PeerRow) -> Ways:
@@ -57,13 +57,13 @@ def _fa3(row: PeerRow) -> Ways:
         return lambda: by_head(row, run())
 
     chosen = 0 if row.decodes else 1
-    ways = {"": Way(partial(make, None, chosen))}
+    ways = {"": LibraryWay(partial(make, None, chosen))}
     if row.heads > row.kv_heads:
-        ways["packed heads"] = Way(partial(make, True, chosen))
+        ways["packed heads"] = LibraryWay(partial(make, True, chosen))
         if row.decodes:
-            ways["heads apart"] = Way(partial(make, False, chosen))
+            ways["heads apart"] = LibraryWay(partial(make, False, chosen))
     if not row.decodes and not row.lengths:
-        ways["splits"] = Way(partial(make, None, 0))
+        ways["splits"] = LibraryWay(partial(make, None, 0))
     return ways
 
 
@@ -128,7 +128,7 @@ def _sdpa(backend: str | None, row: PeerRow) -> Ways:
 
         return call
 
-    return {"": Way(make)}
+    return {"": LibraryWay(make)}
 
 
 def _triton(row: PeerRow) -> Ways:
@@ -142,7 +142,7 @@ def _triton(row: PeerRow) -> Ways:
         return lambda: attention(q, x.k, x.v).view_as(x.q)
 
     return {
-        name: Way(partial(make, attention))
+        name: LibraryWay(partial(make, attention))
         for name, block, attention in choices(row.head_dim, row.batch, row.s_k)
         if row.heads % block == 0
     }
@@ -166,7 +166,7 @@ def _flashmla(row: PeerRow) -> Ways:
         run = partial(decode, q, cache[:, :, None], table, lengths, row.head_dim, *planned)
         return lambda: run(softmax_scale=scale, causal=row.causal, **for_hopper)[0][:, None]
 
-    return {"": Way(make, row.head_dim + POSITIONS)}
+    return {"": LibraryWay(make, row.head_dim + POSITIONS)}
 
 
 def with_positions(x: PeerInputs, columns: int, page: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,17 +190,17 @@ def _flashinfer(row: PeerRow) -> Ways:
         if row.head_dim != 512 or row.causal:
             raise NotImplementedError("decodes K = V of 512 columns alone")
         return {
-            "fa3, MLA without positions": Way(partial(_flashinfer_mla, 0)),
-            "fa3, MLA": Way(partial(_flashinfer_mla, POSITIONS), row.head_dim + POSITIONS),
+            "fa3, MLA without positions": LibraryWay(partial(_flashinfer_mla, 0)),
+            "fa3, MLA": LibraryWay(partial(_flashinfer_mla, POSITIONS), row.head_dim + POSITIONS),
         }
     if row.kv_lengths:
         raise NotImplementedError("is called with one length for all entries")
     if row.decodes:
         return {
-            "fa2, paged": Way(partial(_flashinfer_paged, False)),
-            "fa2, paged, for graphs": Way(partial(_flashinfer_paged, True)),
+            "fa2, paged": LibraryWay(partial(_flashinfer_paged, False)),
+            "fa2, paged, for graphs": LibraryWay(partial(_flashinfer_paged, True)),
         }
-    return {"fa3, ragged": Way(_flashinfer_ragged)}
+    return {"fa3, ragged": LibraryWay(_flashinfer_ragged)}
 
 
 def page_of(s_k: int) -> int:

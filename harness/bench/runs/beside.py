@@ -28,7 +28,7 @@ from fmha.harness.attention.given import AttentionArguments
 from fmha.harness.bench.peers.libraries import (
     PEERS,
     Call,
-    Way,
+    LibraryWay,
     Ways,
     by_head,
     ends_of,
@@ -98,7 +98,7 @@ def measure(row: PeerRow, peers: Sequence[str], rounds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     ready = {}
     contenders: dict[str, Callable[[PeerRow], Ways]] = {
-        "ours": lambda _: {"": Way(_ours)},
+        "ours": lambda _: {"": LibraryWay(_ours)},
         **{n: PEERS[n] for n in peers},
     }
     for name, ways_of in contenders.items():

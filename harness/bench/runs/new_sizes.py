@@ -34,14 +34,14 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Loop:
+class CallLoop:
     """Calls one after the other, each of sizes of its own; by contender."""
 
     name: str
     steps: dict[str, list[Step]]
 
 
-def loops(peers: list[str]) -> Iterator[Loop]:
+def loops(peers: list[str]) -> Iterator[CallLoop]:
     """Loops in which sizes change at every call, ours and the peers'."""
     count = WARM + CALLS
     for head_dim, batch, heads, kv_heads in ((128, 8, 32, 8), (64, 1, 64, 1)):
@@ -49,17 +49,17 @@ def loops(peers: list[str]) -> Iterator[Loop]:
         cache_k, cache_v = _normal(2, batch, 2048 + count, kv_heads, head_dim).unbind()
         q = _normal(batch, 1, heads, head_dim)
         views = [(q, cache_k[:, : 2048 + i], cache_v[:, : 2048 + i]) for i in range(count)]
-        yield Loop(f"K and V grow by a token, {kind}", _contenders(views, peers))
+        yield CallLoop(f"K and V grow by a token, {kind}", _contenders(views, peers))
     drawn = random.Random(48)
     cache_k, cache_v = _normal(2, 16, 16384, 8, 128).unbind()
     queries = _normal(16, 1, 32, 128)
     sizes = [(drawn.randint(1, 16), s_k) for s_k in drawn.sample(range(64, 16384), count)]
     views = [(queries[:b], cache_k[:b, :n], cache_v[:b, :n]) for b, n in sizes]
-    yield Loop("decode of any batch and length, head_dim 128, h32/8", _contenders(views, peers))
+    yield CallLoop("decode of any batch and length, head_dim 128, h32/8", _contenders(views, peers))
     yield packed(count, peers)
 
 
-def packed(count: int, peers: list[str]) -> Loop:
+def packed(count: int, peers: list[str]) -> CallLoop:
     """Prompts of other lengths each time, 8 to a call."""
     drawn = random.Random(49)
     tokens = [_normal(8 * 512, heads, 128) for heads in (32, 8, 8)]
@@ -76,7 +76,7 @@ def packed(count: int, peers: list[str]) -> Loop:
             longest = max(lengths), max(lengths)
             theirs.append(partial(fa3.flash_attn_varlen_func, q, k, v, ends, ends, *longest, causal=True))
     steps = {"ours": ours} | ({"fa3": theirs} if theirs else {})
-    return Loop("packed, another total each time, head_dim 128, b8 h32/8", steps)
+    return CallLoop("packed, another total each time, head_dim 128, b8 h32/8", steps)
 
 
 def _sums(lengths: list[int]) -> Iterator[int]:

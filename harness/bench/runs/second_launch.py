@@ -25,7 +25,7 @@ from fmha.harness.bench.runs.swept import DecodeShape, arguments_of, inputs_of
 from fmha.harness.bench.timing import box
 from fmha.harness.bench.timing.graph_replay import captured, in_turn
 from fmha.harness.worker.devices import calls
-from fmha.harness.worker.devices.cuda import CudaDevice, Prepared
+from fmha.harness.worker.devices.cuda import CudaDevice, PreparedLaunches
 
 ROUNDS: Final = 9
 SHAPES: Final = (
@@ -49,8 +49,8 @@ class ForwardAlone(CudaDevice):
 
     def prepare(
         self, work: Callable[[], object], maps: Sequence[calls.Field], pointers: Sequence[calls.Field]
-    ) -> Prepared:
-        return Prepared(self._record(work)[:1], maps, pointers, self._index)
+    ) -> PreparedLaunches:
+        return PreparedLaunches(self._record(work)[:1], maps, pointers, self._index)
 
 
 class ForwardAlonePlan(AttentionPlan):

@@ -35,7 +35,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Box:
+class GpuRates:
     """What the GPU itself is able to: rates of a copy and of a product."""
 
     gpu: str
@@ -49,7 +49,7 @@ class Box:
         return asdict(self)
 
 
-def measure(device: int = 0) -> Box:
+def measure(device: int = 0) -> GpuRates:
     """Takes about a second and 2 GiB."""
     properties = torch.cuda.get_device_properties(device)
     where = torch.device("cuda", device)
@@ -59,7 +59,7 @@ def measure(device: int = 0) -> Box:
     a, b = (torch.randn(SIDE, SIDE, device=where, dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
     product = _load(partial(torch.mm, a, b, out=out), 2 * SIDE**3 / 1e12, nvml)
-    return Box(properties.name, f"GPU-{properties.uuid}", copy, product)
+    return GpuRates(properties.name, f"GPU-{properties.uuid}", copy, product)
 
 
 def _load(work: Callable[[], object], amount: float, nvml: Nvml) -> Load:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.bench.shapes.launch_problem import launch, output_sizes
 from fmha.harness.bench.shapes.tried_variants import ALL
 from fmha.harness.bench.trials.small_trials import kernel_of
@@ -73,7 +73,7 @@ class MeasuredPair:
         return self.faster.modelled_us < self.slower.modelled_us
 
 
-def timings(trial: Trial) -> list[Timing]:
+def timings(trial: Trial) -> list[LaunchTiming]:
     """Of the launches of a trial at its full size; of each, a few CTAs run, so that no output is whole."""
     p = trial.problem
     device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=GPU)
@@ -89,7 +89,7 @@ def timings(trial: Trial) -> list[Timing]:
     return [timing for _, timing in device.timings]
 
 
-def row(trial: Trial, measured: Mapping[str, Any], launches: Iterable[Timing]) -> TrialRow:
+def row(trial: Trial, measured: Mapping[str, Any], launches: Iterable[LaunchTiming]) -> TrialRow:
     """A measured trial beside its modelled time, microseconds."""
     said = tuple(timing.modelled() for timing in launches)
     own = _named(measured)

@@ -16,7 +16,7 @@ from fmha.harness.contract.protocol import Variant
 from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.abi import HEADERS, header
 from fmha.harness.worker.compilers.build_inputs import CompilerInputs, asks_by_macro
-from fmha.harness.worker.compilers.enclosed import BuildError, Enclosed, granted, taken
+from fmha.harness.worker.compilers.enclosed import BuildError, EnclosedCompilers, granted, taken
 from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.ptxas import parse_resources
@@ -99,15 +99,15 @@ def beside(variant: Variant) -> list[str]:
     return [*([variant.combine] if variant.combine else []), *variant.others]
 
 
-def _enclosed(task: CompileTask, variant: Variant, scratch: Path) -> Enclosed:
+def _enclosed(task: CompileTask, variant: Variant, scratch: Path) -> EnclosedCompilers:
     compile_flags, assemble_flags = task.flags_of(variant)
     read = (*task.toolchain.roots, *granted(task.root, (*compile_flags, *assemble_flags)))
     read += tuple(map(header, HEADERS)) if variant.compiler else ()  # modules of fmha's read it where they are imported
     deadline = time.monotonic() + task.limit_seconds
-    return Enclosed(task.root, read, scratch, task.limit_seconds, deadline, task.cancel)
+    return EnclosedCompilers(task.root, read, scratch, task.limit_seconds, deadline, task.cancel)
 
 
-def _ptx(task: CompileTask, variant: Variant, how: Enclosed) -> tuple[str, str, CompilerInputs | None]:
+def _ptx(task: CompileTask, variant: Variant, how: EnclosedCompilers) -> tuple[str, str, CompilerInputs | None]:
     """The PTX, what its compiler said, and what it read where that is told at once."""
     target = how.scratch / f"{variant.name}.ptx"
     said, inputs = "", None
@@ -134,7 +134,7 @@ def _ptx(task: CompileTask, variant: Variant, how: Enclosed) -> tuple[str, str, 
     return _relative_paths(text, task.root), said, inputs
 
 
-def _assembled(task: CompileTask, variant: Variant, how: Enclosed, folder: Path) -> tuple[str, bytes]:
+def _assembled(task: CompileTask, variant: Variant, how: EnclosedCompilers, folder: Path) -> tuple[str, bytes]:
     """What ptxas said, and the cubin."""
     assembler = replace(how, scratch=folder)
     ptx, cubin = folder / f"{variant.name}.ptx", folder / f"{variant.name}.cubin"
@@ -143,7 +143,7 @@ def _assembled(task: CompileTask, variant: Variant, how: Enclosed, folder: Path)
     return log, taken(cubin, f"nvcc wrote no cubin\n{log}")
 
 
-def _listed(task: CompileTask, variant: Variant, how: Enclosed) -> CompilerInputs | None:
+def _listed(task: CompileTask, variant: Variant, how: EnclosedCompilers) -> CompilerInputs | None:
     """What nvcc has read, by its own list."""
     flags, assemble_flags = task.flags_of(variant)
     if not repeatable(flags) or not repeatable(assemble_flags):

@@ -65,7 +65,7 @@ def deciding() -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Enclosed:
+class EnclosedCompilers:
     """How the compilers of one build run."""
 
     root: Path

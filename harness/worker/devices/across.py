@@ -31,7 +31,7 @@ from fmha.harness.contract.protocol import Job
 from fmha.harness.isolate import Grant
 from fmha.harness.worker.devices import executor_answers
 from fmha.harness.worker.devices.behind import Behind
-from fmha.harness.worker.devices.executor_answers import AnswerError
+from fmha.harness.worker.devices.executor_answers import ExecutorAnswerError
 from fmha.harness.worker.devices.executor_frames import MOST_REPORT
 from fmha.harness.worker.devices.factory import DEVICES
 
@@ -60,7 +60,7 @@ class Executor:
         if self._facts is None:
             try:
                 self._facts = _facts(facts)
-            except AnswerError as error:
+            except ExecutorAnswerError as error:
                 raise self.behind.distrusted(error) from error
         kind = RatedDevice if self._facts["rated"] else ClockedDevice if self._facts["clocked"] else AcrossDevice
         return kind(self, number, self._facts)
@@ -162,7 +162,7 @@ class AcrossDevice:
     def _checked(self, read: Callable[[], T]) -> T:
         try:
             return read()
-        except AnswerError as error:
+        except ExecutorAnswerError as error:
             raise self._executor.behind.distrusted(error) from error
 
 
@@ -226,14 +226,14 @@ class _Launch:
 
 def _facts(facts: Any) -> Mapping[str, Any]:
     if not isinstance(facts, dict) or facts.keys() != {"name", "artifact", "multiprocessors", "clocked", "rated"}:
-        raise AnswerError("a device: not what it is")
+        raise ExecutorAnswerError("a device: not what it is")
     executor_answers.text(facts["name"], "a device's name", 100)
     if (
         facts["artifact"] not in ("ptx", "cubin")
         or type(facts["clocked"]) is not bool
         or type(facts["rated"]) is not bool
     ):
-        raise AnswerError("a device: neither of PTX nor of cubins")
+        raise ExecutorAnswerError("a device: neither of PTX nor of cubins")
     executor_answers.integer(facts["multiprocessors"], 1 << 20, "multiprocessors")
     return facts
 

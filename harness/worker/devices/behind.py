@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalError
 from fmha.harness.isolate import Grant, enclose
-from fmha.harness.worker.devices.executor_answers import AnswerError, text
-from fmha.harness.worker.devices.executor_frames import MOST_WORDS, Channel, EndedError, FrameError
+from fmha.harness.worker.devices.executor_answers import ExecutorAnswerError, text
+from fmha.harness.worker.devices.executor_frames import MOST_WORDS, Channel, EndedError, ExecutorFrameError
 from fmha.harness.worker.processes.groups import GRACE_SECONDS, describe_exit, memory_kills
 from fmha.harness.worker.processes.heard import Heard
 
@@ -57,15 +57,15 @@ class Behind:
             came = answer.get("bytes", 0)
             if "done" in answer:
                 if type(came) is not int or came != nbytes:
-                    raise FrameError(f"{came!r:.40} bytes where {nbytes} were asked for")
+                    raise ExecutorFrameError(f"{came!r:.40} bytes where {nbytes} were asked for")
                 return answer["done"], self._channel.take(nbytes)
             if came or len(answer) != 1:
-                raise FrameError("neither what is done nor why not")
+                raise ExecutorFrameError("neither what is done nor why not")
             ((how, words),) = answer.items()
             words = text(words, how, most)
         except EndedError:
             raise self._ended() from None
-        except (FrameError, AnswerError) as error:
+        except (ExecutorFrameError, ExecutorAnswerError) as error:
             raise self.distrusted(error) from error
         if how == "illegal":
             raise IllegalError(words)
@@ -108,7 +108,7 @@ class Behind:
                 self.distrusted("something else than that it is ready")
         except EndedError:
             self._ended()
-        except FrameError as error:
+        except ExecutorFrameError as error:
             self.distrusted(error)
         if self._lost:
             raise DeviceError(f"the executor does not start: {self._lost}")

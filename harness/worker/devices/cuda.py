@@ -162,10 +162,10 @@ class CudaDevice:
 
     def prepare(
         self, work: Callable[[], object], maps: Sequence[calls.Field], pointers: Sequence[calls.Field]
-    ) -> Prepared:
+    ) -> PreparedLaunches:
         """As `keep`, to be made over other addresses. All have the same parameters, in which `maps` and `pointers` are
         offsets."""
-        return Prepared(self._record(work), maps, pointers, self._index)
+        return PreparedLaunches(self._record(work), maps, pointers, self._index)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         """The launches as a graph: what is timed is the GPU, not the host's way to it."""
@@ -264,7 +264,7 @@ class _Params:
         self.arguments = ctypes.addressof(self._argument)
 
 
-class Prepared:
+class PreparedLaunches:
     """Launches over addresses that each call names; it may be called by several threads. A call costs the host the
     driver's own time for the launches and little more."""
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.device import Around
 from fmha.emulator.executed_lines import own_of
-from fmha.emulator.timing.launch_time import Timing
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.harness.contract.device import (
     DeviceError,
     IllegalError,
@@ -64,7 +64,7 @@ class EmulatorDevice:
     ) -> None:
         self._watch = watch
         self._around = around or (lambda device, module, entry: nullcontext())
-        self.timings: list[tuple[str, Timing]] = []  # of launches, by the entry
+        self.timings: list[tuple[str, LaunchTiming]] = []  # of launches, by the entry
         self.first_plane = 0
         self._uploaded: dict[int, int] = {}  # bytes by address
         self._timed = timing is not None

@@ -25,32 +25,32 @@ MOST_RATE: Final = 1e18  # bytes or operations a second
 _OURS: Final = frozenset({"coverage", "profile", "schedules", "untimed"})
 
 
-class AnswerError(Exception):
+class ExecutorAnswerError(Exception):
     """The executor said what it may not say; the text names the field."""
 
 
 def integer(value: Any, most: int, what: str) -> int:
     """From 0 to below `most`."""
     if type(value) is not int or not 0 <= value < most:
-        raise AnswerError(f"{what}: {value!r:.80} is no number from 0 to {most - 1}")
+        raise ExecutorAnswerError(f"{what}: {value!r:.80} is no number from 0 to {most - 1}")
     return value
 
 
 def text(value: Any, what: str, most: int = MOST_CHARACTERS) -> str:
     """Text of Unicode, which lone surrogates are not: nobody could write it down."""
     if not isinstance(value, str) or len(value) > most:
-        raise AnswerError(f"{what}: no text of at most {most} characters")
+        raise ExecutorAnswerError(f"{what}: no text of at most {most} characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise AnswerError(f"{what}: text that is no Unicode") from error
+        raise ExecutorAnswerError(f"{what}: text that is no Unicode") from error
     return value
 
 
 def seconds(value: Any, what: str) -> float:
     """As a clock says them; megahertz as well."""
     if type(value) not in (int, float) or not 0.0 <= value < 1e9:
-        raise AnswerError(f"{what}: {value!r:.80} is no time")
+        raise ExecutorAnswerError(f"{what}: {value!r:.80} is no time")
     return float(value)
 
 
@@ -59,25 +59,25 @@ def ceilings(data: Any) -> Ceilings:
     try:
         found = decode(Ceilings, data, "ceilings")
     except CodecError as error:
-        raise AnswerError(str(error)) from error
+        raise ExecutorAnswerError(str(error)) from error
     for number in (found.bytes_per_second, found.operations_per_second, found.clock_mhz, found.watts):
         if number is not None and not 0.0 < number < MOST_RATE:
-            raise AnswerError(f"ceilings: {number!r:.80} is no rate")
+            raise ExecutorAnswerError(f"ceilings: {number!r:.80} is no rate")
     if len(found.throttled) > MOST_STATS:
-        raise AnswerError(f"ceilings: more than {MOST_STATS} words of what held the device back")
+        raise ExecutorAnswerError(f"ceilings: more than {MOST_STATS} words of what held the device back")
     return replace(found, throttled=tuple(text(word, "ceilings", 40) for word in found.throttled))
 
 
 def report(data: Any, covered: bool) -> LaunchReport:
     """What a launch left; `covered` where the device says which lines it executed."""
     if not isinstance(data, dict) or data.keys() != {"findings", "stats"}:
-        raise AnswerError("a launch's report: not findings and stats")
+        raise ExecutorAnswerError("a launch's report: not findings and stats")
     findings, stats = data["findings"], data["stats"]
     if not isinstance(findings, list):
-        raise AnswerError("findings: no list")
+        raise ExecutorAnswerError("findings: no list")
     kept = tuple(_finding(item, f"findings[{i}]") for i, item in enumerate(findings))
     if not isinstance(stats, dict) or len(stats) > MOST_STATS:
-        raise AnswerError(f"stats: not at most {MOST_STATS} counters")
+        raise ExecutorAnswerError(f"stats: not at most {MOST_STATS} counters")
     lines = {"coverage": _coverage(stats["coverage"])} if covered and "coverage" in stats else {}
     counters = {name: _counter(name, value) for name, value in stats.items() if name not in lines}
     return LaunchReport(kept, counters | lines)
@@ -87,7 +87,7 @@ def _finding(data: Any, what: str) -> FindingRecord:
     try:
         found = decode(FindingRecord, data, what)
     except CodecError as error:
-        raise AnswerError(str(error)[:200]) from error
+        raise ExecutorAnswerError(str(error)[:200]) from error
     text(found.rule, f"{what}.rule", 100)
     text(found.message, f"{what}.message")
     for name, value in found.where.items():
@@ -100,13 +100,13 @@ def _finding(data: Any, what: str) -> FindingRecord:
         elif kind is list:
             _texts(value, place)
         else:
-            raise AnswerError(f"{place}: unknown field")
+            raise ExecutorAnswerError(f"{place}: unknown field")
     return found
 
 
 def _texts(value: Any, what: str) -> None:
     if not isinstance(value, list) or len(value) > MOST_DETAILS:
-        raise AnswerError(f"{what}: not at most {MOST_DETAILS} lines")
+        raise ExecutorAnswerError(f"{what}: not at most {MOST_DETAILS} lines")
     for item in value:
         text(item, what)
 
@@ -114,9 +114,9 @@ def _texts(value: Any, what: str) -> None:
 def _counter(name: str, value: Any) -> int | float:
     text(name, "stats", 100)
     if name in _OURS or not name.isidentifier():
-        raise AnswerError(f"stats.{name:.40}: no counter")
+        raise ExecutorAnswerError(f"stats.{name:.40}: no counter")
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) >= MOST_NUMBER:
-        raise AnswerError(f"stats.{name}: {value!r:.80} is no number")
+        raise ExecutorAnswerError(f"stats.{name}: {value!r:.80} is no number")
     kept: int | float = value
     return kept
 
@@ -124,33 +124,33 @@ def _counter(name: str, value: Any) -> int | float:
 def _coverage(data: Any) -> Mapping[str, Any]:
     """Lines as Lines.as_json spells them: whoever reads a range has a number for each of its lines."""
     if not isinstance(data, dict) or data.keys() != {"ptx", "source"}:
-        raise AnswerError("stats.coverage: not ptx and source")
+        raise ExecutorAnswerError("stats.coverage: not ptx and source")
     found = 0
     for name, files in data.items():
         if not isinstance(files, dict):
-            raise AnswerError(f"stats.coverage.{name}: no object")
+            raise ExecutorAnswerError(f"stats.coverage.{name}: no object")
         for file, pair in files.items():
             text(file, f"stats.coverage.{name}")
             if not isinstance(pair, list) or len(pair) != 2:
-                raise AnswerError(f"stats.coverage.{name}: not the lines there are and those executed")
+                raise ExecutorAnswerError(f"stats.coverage.{name}: not the lines there are and those executed")
             found += sum(_ranges(spelled, f"stats.coverage.{name}") for spelled in pair)
             if found > MOST_LINES:
-                raise AnswerError(f"stats.coverage: more than {MOST_LINES} lines")
+                raise ExecutorAnswerError(f"stats.coverage: more than {MOST_LINES} lines")
     return data
 
 
 def _ranges(spelled: Any, what: str) -> int:
     """How many lines ranges have that are in order."""
     if not isinstance(spelled, str):
-        raise AnswerError(f"{what}: no lines")
+        raise ExecutorAnswerError(f"{what}: no lines")
     before, found = -1, 0
     for part in spelled.split(", ") if spelled else ():
         first, _, last = part.partition("-")
         numbers = [first, last or first]
         if not all(number.isascii() and number.isdigit() and len(number) < 9 for number in numbers):
-            raise AnswerError(f"{what}: {part:.40} is no range of lines")
+            raise ExecutorAnswerError(f"{what}: {part:.40} is no range of lines")
         start, end = map(int, numbers)
         if not before < start <= end < LAST_LINE:
-            raise AnswerError(f"{what}: {part:.40} is no range of lines behind the one before")
+            raise ExecutorAnswerError(f"{what}: {part:.40} is no range of lines behind the one before")
         before, found = end, found + end - start + 1
     return found

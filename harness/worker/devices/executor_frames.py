@@ -22,7 +22,7 @@ MOST_REPORT: Final = 16 << 20  # of that one: as much as a worker may say of a c
 MOST_VALUES: Final = 1 << 20  # in one line: a value is a hundred bytes of memory and may be two of text
 
 
-class FrameError(Exception):
+class ExecutorFrameError(Exception):
     """What came is no message; the text says why."""
 
 
@@ -61,15 +61,15 @@ class Channel:
         EndedError."""
         line = self._incoming.readline(most)
         if not line.endswith(b"\n"):
-            raise FrameError(f"a line of more than {most} bytes") if len(line) >= most else EndedError
+            raise ExecutorFrameError(f"a line of more than {most} bytes") if len(line) >= most else EndedError
         if line.count(b",") > MOST_VALUES:
-            raise FrameError(f"a line of more than {MOST_VALUES} values")
+            raise ExecutorFrameError(f"a line of more than {MOST_VALUES} values")
         try:
             header = json.loads(line, parse_constant=_refused)
         except (ValueError, RecursionError) as error:
-            raise FrameError(f"a line that is no JSON ({error})") from error
+            raise ExecutorFrameError(f"a line that is no JSON ({error})") from error
         if not isinstance(header, dict):
-            raise FrameError("a line that is no object")
+            raise ExecutorFrameError("a line that is no object")
         return header
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:

@@ -20,7 +20,7 @@ from fmha.harness.worker.subjects.adapter_process import AdapterProcess
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fmha.harness.worker.subjects.adapter_answers import Description, Launch
+    from fmha.harness.worker.subjects.adapter_answers import AnsweredLaunch, Description
     from fmha.harness.worker.subjects.kernel import Build, Output
 
 
@@ -141,7 +141,7 @@ class Adapter:
             raise self._kernel_side().odd("scratch", f"{kept[0]} is scratch, and would be an input")
         return made
 
-    def launches(self, case: Case, arch: str) -> Sequence[Launch]:
+    def launches(self, case: Case, arch: str) -> Sequence[AnsweredLaunch]:
         """The launches of a case, as the kernel's side says."""
         from fmha.harness.worker.subjects import adapter_answers
 

@@ -167,7 +167,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class AnsweredLaunch:
     """One launch, as fmha.harness.worker.subjects.kernel describes it, with numbers as the bytes that are passed."""
 
     grid: Dim3
@@ -182,7 +182,7 @@ class Launch:
     where: str
 
 
-def launches(said: Any) -> list[Launch]:
+def launches(said: Any) -> list[AnsweredLaunch]:
     """Launches, checked. CodecError for anything else."""
     if not isinstance(said, list) or len(said) > MOST_LAUNCHES:
         raise CodecError(f"launches: expected at most {MOST_LAUNCHES}")
@@ -202,7 +202,9 @@ def launches(said: Any) -> list[Launch]:
             _number(f"{where}.beside", back, 1, number)
         if len(found.where) > MOST_NAME or not found.where.isprintable():
             raise CodecError(f"{where}.where: expected a file and a line, at most {MOST_NAME} printable characters")
-        made.append(Launch(**{field.name: getattr(found, field.name) for field in fields(found)} | {"args": args}))
+        made.append(
+            AnsweredLaunch(**{field.name: getattr(found, field.name) for field in fields(found)} | {"args": args})
+        )
     return made
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from fmha.harness.contract.codec import encode
 from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Case
-from fmha.harness.worker.subjects.adapter_frames import Arrays, FrameError, Stream, pieces, received
+from fmha.harness.worker.subjects.adapter_frames import AdapterFrameError, Arrays, FileSource, pieces, received
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.dtypes import plain, viewed
 from fmha.harness.worker.subjects.kernel import At, Kernel, Output, Struct, TensorMap
@@ -249,7 +249,7 @@ def _argument(item: Any) -> dict[str, Any]:
     return {"hex": struct.pack("<f" if isinstance(item, float) else "<i", item).hex()}
 
 
-def _claimed() -> tuple[Stream, IO[bytes]]:
+def _claimed() -> tuple[FileSource, IO[bytes]]:
     """Standard input and output for the judge alone: a library that reads finds nothing, and one that prints is heard
     on standard error."""
     given = os.fdopen(os.dup(0), "rb")
@@ -257,7 +257,7 @@ def _claimed() -> tuple[Stream, IO[bytes]]:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    return Stream(given), taken
+    return FileSource(given), taken
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str]) -> int:
     while True:
         try:
             asked = received(source)
-        except FrameError:
+        except AdapterFrameError:
             return 1  # whoever asked has ended in the middle of it
         if asked is None:
             return 0

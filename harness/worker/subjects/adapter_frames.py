@@ -25,7 +25,7 @@ _MOST_DIMENSIONS: Final = 32
 Arrays = Mapping[str, "NDArray[Any]"]
 
 
-class FrameError(Exception):
+class AdapterFrameError(Exception):
     """What came is no message; the text says why."""
 
 
@@ -39,7 +39,7 @@ class MessageSource(Protocol):
         """Fills `view`. FrameError at the end."""
 
 
-class Stream:
+class FileSource:
     """A file as a source, read without a limit of time."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -53,7 +53,7 @@ class Stream:
         while at < len(view):
             count = self._file.readinto(view[at:])  # type: ignore[attr-defined]
             if not count:
-                raise FrameError("it ends within an array")
+                raise AdapterFrameError("it ends within an array")
             at += count
 
 
@@ -81,19 +81,19 @@ def received(
     if not line:
         return None
     if not line.endswith(b"\n"):
-        raise FrameError(f"a line has no end, or more than {MOST_LINE} bytes")
+        raise AdapterFrameError(f"a line has no end, or more than {MOST_LINE} bytes")
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"{line[:60]!r} is no JSON") from error
+        raise AdapterFrameError(f"{line[:60]!r} is no JSON") from error
     if not isinstance(message, dict):
-        raise FrameError(f"{line[:60]!r} is no object")
+        raise AdapterFrameError(f"{line[:60]!r} is no object")
     return message, _read(source, message.pop("arrays", []), most_bytes)
 
 
 def _read(source: MessageSource, listed: Any, room: int) -> dict[str, NDArray[Any]]:
     if not isinstance(listed, list) or len(listed) > MOST_ARRAYS:
-        raise FrameError(f"its arrays are no list of at most {MOST_ARRAYS}")
+        raise AdapterFrameError(f"its arrays are no list of at most {MOST_ARRAYS}")
     if not listed:
         return {}
     import numpy as np
@@ -104,9 +104,9 @@ def _read(source: MessageSource, listed: Any, room: int) -> dict[str, NDArray[An
         name, dtype, shape = _header(item)
         room -= math.prod(shape) * dtype.itemsize
         if room < 0:
-            raise FrameError(f"its arrays have more than {most} bytes")
+            raise AdapterFrameError(f"its arrays have more than {most} bytes")
         if name in made:
-            raise FrameError(f"it has two arrays named {name}")
+            raise AdapterFrameError(f"it has two arrays named {name}")
         made[name] = np.empty(shape, dtype)
         if made[name].nbytes:
             source.into(made[name].reshape(-1).view(np.uint8).data)
@@ -117,17 +117,17 @@ def _header(item: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
     import numpy as np
 
     if not isinstance(item, list) or len(item) != 3:
-        raise FrameError("an array has no name, type and shape")
+        raise AdapterFrameError("an array has no name, type and shape")
     name, kind, shape = item
     if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME or not name.isprintable():
-        raise FrameError("an array's name is no printable word")
+        raise AdapterFrameError("an array's name is no printable word")
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise FrameError(f"array {name} is of {kind!r}, which is no number")
+        raise AdapterFrameError(f"array {name} is of {kind!r}, which is no number")
     try:
         dtype = np.dtype(kind)
     except TypeError as error:
-        raise FrameError(f"array {name} is of {kind!r}, which is no number") from error
+        raise AdapterFrameError(f"array {name} is of {kind!r}, which is no number") from error
     whole = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
     if not whole or any(type(size) is not int or not 0 <= size <= MOST_BYTES for size in shape):
-        raise FrameError(f"array {name} has no shape")
+        raise AdapterFrameError(f"array {name} has no shape")
     return name, dtype, tuple(shape)

@@ -22,8 +22,8 @@ from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.text import one_line
 from fmha.harness.worker.processes.groups import MARK, describe_exit
-from fmha.harness.worker.subjects.adapter_frames import MOST_BYTES, Arrays, FrameError, pieces, received
-from fmha.harness.worker.subjects.peers import RefusedError
+from fmha.harness.worker.subjects.adapter_frames import MOST_BYTES, AdapterFrameError, Arrays, pieces, received
+from fmha.harness.worker.subjects.peers import PeerRefusedError
 
 MODULE: Final = "fmha.harness.worker.subjects.adapter_end"
 NOTHING: Final[Arrays] = MappingProxyType({})
@@ -87,7 +87,7 @@ class _Pipes:
                 self._wait(self._from, select.POLLIN)
                 continue
             if not count:
-                raise FrameError("it ends within an array")
+                raise AdapterFrameError("it ends within an array")
             at += count
 
     def _read(self, most: int) -> bytes:
@@ -219,7 +219,7 @@ class AdapterProcess:
             found = received(self._pipes, MOST_BYTES if what in _WITH_ARRAYS else 0)
         except TimeoutError as error:
             raise self._silent(what) from error
-        except FrameError as error:
+        except AdapterFrameError as error:
             raise self.odd(what, error) from error
         if found is None:
             raise self._gone(what)
@@ -235,7 +235,7 @@ class AdapterProcess:
             if answer.keys() == {"error"}:
                 raise self._failure(adapter_answers.words(answer["error"]), where=self._file)
             if answer.keys() == {"refused"}:
-                raise RefusedError(adapter_answers.words(answer["refused"]))
+                raise PeerRefusedError(adapter_answers.words(answer["refused"]))
             if answer.keys() == {"wrong"} and isinstance(answer["wrong"], list) and len(answer["wrong"]) == 3:
                 said, where, next_step = map(adapter_answers.words, answer["wrong"])
                 raise self._failure(said, where=where, next_step=next_step)

@@ -18,7 +18,7 @@ from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_frames import Arrays
 from fmha.harness.worker.subjects.declared import Declared, DeclaredRun, Expected
 from fmha.harness.worker.subjects.dtypes import dtype_of
-from fmha.harness.worker.subjects.peers import RefusedError
+from fmha.harness.worker.subjects.peers import PeerRefusedError
 
 # torch's names of what an output's `dtype` is, where they are not ml_dtypes'.
 _TORCH: Final = {"e2m1x2": "float4_e2m1fn_x2"}
@@ -81,5 +81,5 @@ class Called(Declared):
     def _where(self, device: Device) -> str:
         """What torch calls the device."""
         if self._adapter.description.gpu and device.name != "cuda":
-            raise RefusedError(f"{self._name} runs on a GPU alone")
+            raise PeerRefusedError(f"{self._name} runs on a GPU alone")
         return "cuda" if device.name == "cuda" else "cpu"

@@ -26,7 +26,7 @@ from fmha.harness.judge.oracle.measure import Written, general
 from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.launch.time_builds import time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
-from fmha.harness.worker.subjects.adapter_answers import Launch, Packed, Plain, within
+from fmha.harness.worker.subjects.adapter_answers import AnsweredLaunch, Packed, Plain, within
 from fmha.harness.worker.subjects.adapter_frames import Arrays
 from fmha.harness.worker.subjects.adapter_process import AdapterError, KernelsError
 from fmha.harness.worker.subjects.dtypes import dtype_of
@@ -208,7 +208,12 @@ class Declared:
         return addresses
 
     def _launch(
-        self, device: Device, module: LoadedModule, variant: Variant, launch: Launch, addresses: Mapping[str, int]
+        self,
+        device: Device,
+        module: LoadedModule,
+        variant: Variant,
+        launch: AnsweredLaunch,
+        addresses: Mapping[str, int],
     ) -> LaunchReport:
         most = variant.shape.shared_bytes
         if launch.shared_bytes > most:

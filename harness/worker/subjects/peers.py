@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # clients ask which peers there are, and wait for neither Num
     from fmha.harness.judge.oracle.reference import Reference
 
 
-class RefusedError(Exception):
+class PeerRefusedError(Exception):
     """What is called does not take the configuration; the message says why."""
 
 
@@ -162,7 +162,7 @@ class Peer:
         except RuntimeError as error:
             if _NO_KERNEL not in str(error):
                 raise
-            raise RefusedError(f"{self._name}: {str(error).splitlines()[0]}") from error
+            raise PeerRefusedError(f"{self._name}: {str(error).splitlines()[0]}") from error
         return PeerRun(o.contiguous().view(torch.uint16).cpu().numpy(), LaunchReport())
 
     def writes(self, cell: PeerCell) -> Container[str]:
@@ -195,9 +195,9 @@ class Peer:
     def _call(self, device: Device, cell: PeerCell, inputs: Inputs) -> Call:
         maker = PEERS[self._name]
         if maker.gpu and device.name != "cuda":
-            raise RefusedError(f"{self._name} runs on a GPU alone")
+            raise PeerRefusedError(f"{self._name} runs on a GPU alone")
         if util.find_spec(maker.module) is None:
-            raise RefusedError(f"{self._name} needs the module {maker.module}, which is not installed here")
+            raise PeerRefusedError(f"{self._name} needs the module {maker.module}, which is not installed here")
         import torch
 
         where = "cuda" if device.name == "cuda" else "cpu"

@@ -56,7 +56,7 @@ class Subject(Protocol):
         """Raises UntimedError."""
 
 
-class Attention:
+class AttentionSubject:
     """The kernels that fmha brings, launched by the `launcher` of their commit."""
 
     def __init__(self, launcher: Launcher) -> None:

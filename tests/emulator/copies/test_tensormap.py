@@ -19,8 +19,8 @@ from fmha.emulator.tensormap_rules import (
     L2_PROMOTIONS,
     OOB_FILLS,
     SWIZZLES,
-    TensorMap,
     TensorMapError,
+    TensorMapFields,
 )
 
 # bf16 tiles of 128 rows x 64, as our kernel's
@@ -346,4 +346,4 @@ def test_what_is_encoded_decodes_to_itself(given_arguments: dict[str, Any]) -> N
         assert first in {*given_arguments, "rank"}
         return
     expected = {key: tuple(value) if isinstance(value, list) else value for key, value in given_arguments.items()}
-    assert decode(data) == TensorMap(**expected)
+    assert decode(data) == TensorMapFields(**expected)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fmha import emulator
-from fmha.emulator.debug.hang import Watch, explained
+from fmha.emulator.debug.hang import HangWatch, explained
 from tests.pages import assert_shown
 
 SOURCE = Path(__file__).parents[1] / "hangs" / "hangs.ptx"
@@ -27,7 +27,7 @@ def why(entry: str, schedule: str = "realistic") -> list[str]:
     module = emulator.load_ptx(SOURCE)
     device = emulator.Device(schedule=schedule)
     buffer = device.alloc(4096, "x")
-    watch = Watch()
+    watch = HangWatch()
     grid, block = LAUNCHES[entry]
     with watch(device, module, entry):
         report = device.launch(module, entry, grid, block, [buffer.address] if entry in WITH_X else [])
@@ -104,7 +104,7 @@ def test_who_looks_on_changes_nothing():
 
     def report(watched: bool) -> list[str]:
         device = emulator.Device()
-        watch = Watch()
+        watch = HangWatch()
         if not watched:
             return [str(f) for f in device.launch(module, "circle", 1, 64, []).findings]
         with watch(device, module, "circle"):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fmha.emulator.ptx import Location, Module, PtxError, parse
+from fmha.emulator.ptx import Location, ParsedModule, PtxError, parse
 
 
-def module(text: str) -> Module:
+def module(text: str) -> ParsedModule:
     return parse(".version 8.8\n.target sm_100a\n.address_size 64\n" + text)
 
 

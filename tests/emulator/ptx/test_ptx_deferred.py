@@ -9,7 +9,7 @@ import pytest
 from fmha.emulator import Device, PtxError, load_ptx
 from fmha.emulator.ptx import parse
 from fmha.emulator.ptx.deferred import LARGE, DeferredFunction, entry_bodies
-from fmha.emulator.ptx.parsed_module import Module
+from fmha.emulator.ptx.parsed_module import ParsedModule
 
 _HEAD = """.version 8.8
 .target sm_100a
@@ -46,7 +46,7 @@ def text_of(entries: int, broken: int = -1) -> str:
     return _HEAD + "".join(texts)
 
 
-def pending(module: Module) -> set[str]:
+def pending(module: ParsedModule) -> set[str]:
     """Of a module that is large, the entries that nobody has looked at."""
     return {name for name, f in module.functions.items() if isinstance(f, DeferredFunction) and f.pending}
 

@@ -9,8 +9,8 @@ from fmha.emulator.ptx import (
     CallOperands,
     Function,
     LabelRef,
-    Module,
     Parameter,
+    ParsedModule,
     PtxError,
     Register,
     SymbolRef,
@@ -21,7 +21,7 @@ from fmha.emulator.ptx import (
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
-def module(text: str) -> Module:
+def module(text: str) -> ParsedModule:
     return parse(HEADER + text)
 
 

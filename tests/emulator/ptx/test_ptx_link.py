@@ -7,16 +7,16 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.ptx import link
-from fmha.emulator.ptx.parsed_module import Module
+from fmha.emulator.ptx.parsed_module import ParsedModule
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
 
-def linked(*bodies: str) -> Module:
+def linked(*bodies: str) -> ParsedModule:
     return link([HEAD + body for body in bodies])
 
 
-def values(module: Module, words: int) -> list[int]:
+def values(module: ParsedModule, words: int) -> list[int]:
     device = emulator.Device()
     out = device.alloc(4 * words, "out")
     report = device.launch(emulator.Module(module), "go", 1, 1, [out.address])

@@ -10,7 +10,7 @@ from fmha.emulator.ptx import (
     CallOperands,
     Function,
     Immediate,
-    Module,
+    ParsedModule,
     Register,
     Relocation,
     SymbolRef,
@@ -80,7 +80,7 @@ kernel(const __grid_constant__ Params params, float *out, int n) {
 
 
 @pytest.fixture(scope="module", params=["-lineinfo", "-G"])
-def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Module:
+def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ParsedModule:
     folder: Path = tmp_path_factory.mktemp("nvcc")
     (folder / "program.cu").write_text(PROGRAM)
     command = [find_nvcc().path, "-ptx", "-arch=sm_100a", request.param, "-o", "program.ptx", "program.cu"]
@@ -93,11 +93,11 @@ def line_of(text: str) -> int:
     return line
 
 
-def kernel(module: Module) -> Function:
+def kernel(module: ParsedModule) -> Function:
     return module.functions["kernel"]
 
 
-def test_the_module(module: Module) -> None:
+def test_the_module(module: ParsedModule) -> None:
     assert module.target == "sm_100a"
     assert module.address_size == 64
     assert module.version >= (8, 8)
@@ -108,7 +108,7 @@ def test_the_module(module: Module) -> None:
     assert not printf.defined
 
 
-def test_the_header_of_the_kernel(module: Module) -> None:
+def test_the_header_of_the_kernel(module: ParsedModule) -> None:
     entry = kernel(module)
     assert entry.visible
     assert [(parameter.nbytes, parameter.align) for parameter in entry.params] == [(136, 8), (8, 8), (4, 4)]
@@ -117,7 +117,7 @@ def test_the_header_of_the_kernel(module: Module) -> None:
     assert entry.directives["explicitcluster"] == ()
 
 
-def test_variables(module: Module) -> None:
+def test_variables(module: ParsedModule) -> None:
     assert module.variables["table"].initializer == bytes(b for i in range(1, 5) for b in (i, 0, 0, 0))
     assert module.variables["pointer"].relocations == (Relocation(0, 8, "table", 4, generic=True),)
     assert module.variables["floats"].space == "const"
@@ -132,7 +132,7 @@ def test_variables(module: Module) -> None:
     assert (barrier.space, barrier.nbytes, barrier.align) == ("shared", 16, 8)
 
 
-def test_both_inline_waits_keep_their_own_labels_and_registers(module: Module) -> None:
+def test_both_inline_waits_keep_their_own_labels_and_registers(module: ParsedModule) -> None:
     functions = [
         function for function in module.functions.values() if any("WAIT" in label for label in function.labels)
     ]
@@ -152,7 +152,7 @@ def test_both_inline_waits_keep_their_own_labels_and_registers(module: Module) -
     assert len(waits) == len(set(waits)) == 2
 
 
-def test_operands_of_the_families_our_kernels_use(module: Module) -> None:
+def test_operands_of_the_families_our_kernels_use(module: ParsedModule) -> None:
     body = [instruction for function in module.functions.values() for instruction in function.body]
     (copy,) = (i for i in body if i.mnemonic.startswith("cp.async.bulk.tensor"))
     assert copy.modifiers[-1] == "mbarrier::complete_tx::bytes"
@@ -166,7 +166,7 @@ def test_operands_of_the_families_our_kernels_use(module: Module) -> None:
     assert str(vote.operands[0]).startswith("_|p")
 
 
-def test_calls(module: Module) -> None:
+def test_calls(module: ParsedModule) -> None:
     calls = [i.operands[0] for i in kernel(module).body if i.opcode == "call"]
     assert all(isinstance(call, CallOperands) for call in calls)
     direct = [
@@ -181,7 +181,7 @@ def test_calls(module: Module) -> None:
     assert len({variable.name for variable in params}) == len(params) >= 8
 
 
-def test_locations(module: Module) -> None:
+def test_locations(module: ParsedModule) -> None:
     (mma,) = (i for f in module.functions.values() for i in f.body if i.mnemonic.startswith("tcgen05.mma"))
     assert mma.location is not None
     assert mma.location.file.endswith("program.cu")
@@ -195,7 +195,7 @@ def test_locations(module: Module) -> None:
         assert wait.location.inlined_at.line == line_of("wait(address, 0)")
 
 
-def test_every_line_is_an_instruction_as_written(module: Module) -> None:
+def test_every_line_is_an_instruction_as_written(module: ParsedModule) -> None:
     lines = module.source.split("\n")
     for function in module.functions.values():
         for instruction in function.body:

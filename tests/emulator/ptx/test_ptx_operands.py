@@ -7,7 +7,7 @@ import pytest
 from fmha.emulator.ptx import (
     Address,
     CallOperands,
-    Guard,
+    GuardPredicate,
     Immediate,
     Instruction,
     LabelRef,
@@ -290,8 +290,8 @@ def test_a_component_of_a_vector_register_has_its_own_message() -> None:
 def test_guards() -> None:
     plain, guarded, negated = body("mov.b32 %r1, 1; @%p1 mov.b32 %r1, 2; @!%p2 mov.b32 %r1, 3;")
     assert plain.guard is None
-    assert guarded.guard == Guard(P1, negated=False)
-    assert negated.guard == Guard(P2, negated=True)
+    assert guarded.guard == GuardPredicate(P1, negated=False)
+    assert negated.guard == GuardPredicate(P2, negated=True)
 
 
 def test_opcode_and_modifiers() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmha.emulator import Device, LaunchError, load_ptx
-from fmha.emulator.ptx import Module, PtxError, parse
+from fmha.emulator.ptx import ParsedModule, PtxError, parse
 from fmha.emulator.ptx.cfg import reconvergence
 
 # One of each construct.
@@ -138,7 +138,7 @@ FRAGMENTS = [
 ]
 
 
-def check(text: str) -> Module | None:
+def check(text: str) -> ParsedModule | None:
     lines = text.rstrip("\0").split("\n")
     try:
         module = parse(text)
@@ -154,7 +154,7 @@ def check(text: str) -> Module | None:
     return None
 
 
-def check_module(module: Module, lines: int) -> None:
+def check_module(module: ParsedModule, lines: int) -> None:
     for function in module.functions.values():
         assert len(reconvergence(function)) == len(function.body)
         assert all(0 <= index <= len(function.body) for index in function.labels.values())
