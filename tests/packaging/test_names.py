@@ -1,0 +1,59 @@
+"""A name is one thing's: of files, and of classes that others import, in harness/, emulator/ and tools/."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("harness", "emulator", "tools")
+# What Python, or fmha of whoever declares a kernel, asks for by this name.
+ASKED_FOR = frozenset({"__init__.py", "__main__.py", "fmha_kernels.py"})
+# Rooms that do what the command of the same name in harness/cli/ prints.
+BEHIND_COMMANDS = frozenset({"harness/evidence", "harness/see", "harness/stages"})
+# One thing in two rooms of which neither may import the other, or of which one is the plain data of the other.
+SHARED_CLASSES = {
+    "CancelledError": "a run that ends because somebody asked: in the client, and in what is shipped to hosts",
+    "Device": "what a launch is written over, and the emulator's, which users import",
+    "Drawn": "a configuration under another seed: its numbers, and its tensors",
+    "Gemm": "the kernel of two examples, which are copied one at a time",
+    "Judged": "what was judged: a speed, a configuration",
+    "Limit": "a gate: as the judge holds it, as a record has it",
+    "Pace": "how long a CTA takes, of kernels of sm_100a and of sm_90a",
+    "Pooled": "a figure over configurations: as the judge has it, as a record has it",
+    "Sparse": "the sparse branch: as tensors, which users import, and as arrays",
+}
+
+
+def python_files() -> list[str]:
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOMS]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [name for name in listed if name.endswith(".py") and (ROOT / name).exists()]
+
+
+def test_no_two_files_have_one_name() -> None:
+    folders: dict[str, set[str]] = defaultdict(set)
+    for name in python_files():
+        folder, _, file = name.rpartition("/")
+        folders[file].add(folder)
+    shared = {
+        file: sorted(found)
+        for file, found in folders.items()
+        if len(found) > 1
+        and file not in ASKED_FOR
+        and not ("harness/cli" in found and len(found) == 2 and found & BEHIND_COMMANDS)
+    }
+    assert shared == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    files: dict[str, set[str]] = defaultdict(set)
+    for name in python_files():
+        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].add(name)
+    shared = {name: sorted(found) for name, found in files.items() if len(found) > 1}
+    assert {name: found for name, found in shared.items() if name not in SHARED_CLASSES} == {}
+    assert SHARED_CLASSES.keys() <= shared.keys(), "a name of this list is one class's: take it out"
