@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_NAME: Final = 100  # characters of a kernel's name: builds are files that are named by it, and by more
+_LIMITS: Final = {"build_seconds": 300, "configuration_silence_seconds": 60, "configuration_total_seconds": 300}
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS
 Place = Annotated[str, StringConstraints(pattern=r"^(fmha|[^:]+\.py:[A-Za-z_]\w*)$")]
 Axes = dict[str, list[Value]]
@@ -124,6 +125,16 @@ class KernelsFile(FileSection):
     kernels: dict[Name, Annotated[KernelSection, BeforeValidator(_spelt_out)]] = Field(min_length=1)
     suites: dict[Name, dict[str, Any]] = Field(min_length=1)
     limits: LimitsSection
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, said: Any) -> Any:
+        """What a first file need not say: the suite that runs by default is its first one."""
+        if not isinstance(said, dict):
+            return said
+        suites = said.get("suites")
+        first = {"default_suite": next(iter(suites))} if isinstance(suites, dict) and suites else {}
+        return {**first, "seed": 0, "limits": dict(_LIMITS), **said}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -82,3 +82,19 @@ def test_who_changes_the_reference_changes_the_judge(project: Path) -> None:
     after = read(project)
     first, second = (identity(item.judged_sha256, own=item.files) for item in (before, after))
     assert first.changed(second) == ("fmha_kernels.py",)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_file_of_the_page(repository: Path, tmp_path: Path, whole: bool) -> None:
+    """kernels.md's is read as it stands, and without what it says may be left out."""
+    for path in (repository / "harness" / "examples" / "rmsnorm").glob("*.*"):
+        shutil.copy(path, tmp_path)
+    page = (repository / "docs/use/kernels.md").read_text()
+    lines = page.split("## matrix.yaml\n\n```yaml\n")[1].split("```")[0].splitlines()
+    kept = [line for line in lines if whole or "may be left out" not in line]
+    assert len(lines) - len(kept) == (0 if whole else 6)
+    (tmp_path / "matrix.yaml").write_text("\n".join(kept) + "\n")
+    matrix = read(tmp_path)
+    assert (matrix.default_suite, matrix.seed) == ("small", 0)
+    assert (matrix.limits.build_seconds, matrix.limits.silence_seconds, matrix.limits.total_seconds) == (300, 60, 300)
+    assert len(matrix.suites["small"]) == 12
