@@ -257,7 +257,7 @@ GUARDS = (
     guard(
         "git's own folder stays outside of a sandbox",
         ISOLATE,
-        "    hidden = places.gits(map(str, grant.read))",
+        "    hidden = system_paths.gits(read)",
         "    hidden: list[str] = []",
         f"{ENCLOSED}::test_gits_own_folder_of_a_checkout_is_not_read",
     ),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -178,7 +178,11 @@ def _tell(command: Sequence[str], document: bytes) -> None:
         print(f"fmha: --on-regression: {one_line(words)}", file=sys.stderr)
 
 
+_CALLED_NOW: Final = {"vanished": Kind.NOT_RUN.value}  # names that workflows may still have
+
+
 def _kinds(names: Sequence[str]) -> frozenset[Kind]:
+    names = [_CALLED_NOW.get(name, name) for name in names]
     unknown = [name for name in names if name not in set(Kind)]
     if unknown:
         raise UserError(f"--allow: no kind is named {unknown[0]!r}", next_step=f"use one of {', '.join(Kind)}")

@@ -157,7 +157,8 @@ def _check(record: RunRecord, why: str, seeds: int) -> None:
         more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
         raise UserError(
             f"the run's tree had {count} file(s) that differ from its commit: {files}{more}",
-            next_step="commit them, or name in .gitignore what no kernel reads; then run again and accept that run",
+            next_step="commit them with the bytes that builds read, or name in .gitignore what none reads; "
+            "then run again and accept that run",
         )
     red = [item.id for item in record.configurations if item.status in RED or item.status is Status.INFRA_ERROR]
     if red:

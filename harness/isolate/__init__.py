@@ -156,7 +156,7 @@ def enclose(
             where=holding[0],
             next_step="keep the repository, and the interpreter, in a folder of its own",
         )
-    hidden = system_paths.gits(map(str, grant.read))
+    hidden = system_paths.gits(read)
     write = [os.path.realpath(path) for path in grant.write]
     home = write[0] if write else system_paths.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}
@@ -175,10 +175,9 @@ def enclose(
     if found.mechanism == "bubblewrap":
         how["bubblewrap"] = bubblewrap.arguments(read, write, grant.gpu, os.path.realpath(cwd), hidden)
     else:
-        whole, in_part = system_paths.without(read, hidden)
-        seen = [*system_paths.system(grant.gpu), *(["/proc"] if grant.groups else []), *whole]
+        seen = [*system_paths.system(grant.gpu), *(["/proc"] if grant.groups else []), *read]
         how |= {"read": seen, "write": write, "devices": system_paths.devices(grant.gpu, grant.groups)}
-        how["list"] = [*system_paths.listed(kept), *in_part]
+        how |= {"list": system_paths.listed(kept), "hidden": hidden}
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(how), *command], kept
 
 

@@ -227,9 +227,16 @@ def _restrict(how: dict[str, list[str]]) -> None:
     ruleset = _checked(libc.syscall(_SYSCALL["landlock_create_ruleset"], attributes, len(attributes), 0))
     device = (_WRITE_FILE | 1 << 2 | _IOCTL[0] | _TRUNCATE[0]) & handled
     rights_of = {"read": _READ, "list": _LIST, "write": handled & ~_IOCTL[0] & ~_NODES, "devices": device}
+    whole, beside, in_part = without(how["read"], how.get("hidden", []))
+    places = {**how, "read": [*whole, *beside], "list": [*how["list"], *in_part]}
     for name, rights in rights_of.items():
-        for path in how[name]:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        for path in places[name]:
+            try:
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if path in beside:  # removed since it was listed
+                    continue
+                raise
             granted = rights if os.path.isdir(path) else rights & _FILES
             rule = struct.pack("=Qi", granted, descriptor)
             _checked(libc.syscall(_SYSCALL["landlock_add_rule"], ruleset, _BENEATH, rule, 0))
@@ -237,6 +244,29 @@ def _restrict(how: dict[str, list[str]]) -> None:
     _checked(libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(libc.syscall(_SYSCALL["landlock_restrict_self"], ruleset, 0))
     os.close(ruleset)
+
+
+def without(granted: list[str], hidden: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """What is granted but for the folders `hidden` in it: paths that are granted whole, the same of what lies beside a
+    hidden folder, and folders that are listed alone. A link beside one leads to what is granted by itself, or to
+    nothing. Done here and not by who starts this: names on a command line are few."""
+    if not hidden:
+        return granted, [], []
+    whole: list[str] = []
+    beside: list[str] = []
+    in_part: list[str] = []
+    pending = [(os.path.realpath(path), whole) for path in granted]
+    while pending:
+        path, found = pending.pop()
+        if path in hidden:
+            continue
+        if any(inner.startswith(f"{path}/") for inner in hidden):
+            in_part.append(path)
+            with os.scandir(path) as entries:
+                pending += [(entry.path, beside) for entry in entries if not entry.is_symlink()]
+        else:
+            found.append(path)
+    return whole, beside, in_part
 
 
 def _give_up_capabilities() -> None:

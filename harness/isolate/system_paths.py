@@ -102,24 +102,6 @@ def gits(granted: Iterable[str]) -> list[str]:
     return sorted({inner for path, inner in found if inner.startswith(f"{path}/") and os.path.isdir(inner)})
 
 
-def without(granted: Iterable[str], hidden: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is granted but for the folders `hidden` in it, as folders and files that are granted whole, and as folders
-    that are listed alone. A link among them leads to what is granted by itself, or to nothing."""
-    read, listed_alone = [], []
-    pending = [os.path.realpath(path) for path in granted]
-    while pending:
-        path = pending.pop()
-        if path in hidden:
-            continue
-        if any(inner.startswith(f"{path}/") for inner in hidden):
-            listed_alone.append(path)
-            with os.scandir(path) as entries:
-                pending += [entry.path for entry in entries if not entry.is_symlink()]
-        else:
-            read.append(path)
-    return read, listed_alone
-
-
 def _named(packages: Sequence[str]) -> list[str]:
     """Folders of modules that the interpreter's owner has named beside its packages: in a .pth file, as an editable
     installation does, or in PYTHONPATH."""

@@ -25,16 +25,17 @@ _AT_ONCE: Final = 500  # names on one command line
 
 
 def read_by(root: Path, builds: Iterable[BuildResult]) -> list[str]:
-    """The files below `root` that builds have read, and their declared sources; of the interpreter and of fmha, where
-    they lie there, none."""
+    """The files below `root` that builds have read; of the interpreter and of fmha, where they lie there, none. Where a
+    build did not say what it has read, its declared sources: a folder among them may hold objects and caches too."""
     base = os.path.realpath(root)
     tools = [sys.prefix, *(os.path.join(path, part) for path in fmha.__path__ for part in ("", "harness", "emulator"))]
     apart = tuple(f"{os.path.realpath(path)}/" for path in tools)
     found: set[str] = set()
     for build in builds:
-        read = {str(path.relative_to(root)) for path in files_of(root, build.variant.sources)}
         manifest = cache.read_manifest(Path(build.ptx).parent) if build.ptx else None
-        read |= set(((manifest or {}).get("inputs") or {}).get("files", ()))
+        inputs = (manifest or {}).get("inputs")
+        declared = {str(path.relative_to(root)) for path in files_of(root, build.variant.sources)}
+        read = set(inputs["files"]) | (declared & set(build.variant.sources)) if inputs else declared
         for name in read:
             path = os.path.realpath(os.path.join(base, name))
             if path.startswith(f"{base}/") and (not path.startswith(apart) or name in build.variant.sources):

@@ -19,7 +19,7 @@ import pytest
 
 from fmha.harness import isolate
 from fmha.harness.errors import ExitCode, InfrastructureError, UserError
-from fmha.harness.isolate import bubblewrap, system_paths
+from fmha.harness.isolate import bubblewrap, landlock, system_paths
 from fmha.harness.worker.processes.groups import spawn, terminate_group
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -546,3 +546,14 @@ print(isolate.isolation().mechanism, subprocess.run(command, cwd=scratch, env=ke
     ran = subprocess.run([interpreter, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert mechanism in ran.stdout, ran.stderr
     assert "found" in ran.stdout, ran.stdout
+
+
+def test_what_lies_beside_gits_folder_is_granted_one_by_one(tmp_path: Path) -> None:
+    """By Landlock, which knows no exceptions: whole, beside the hidden folder, and listed alone."""
+    for name in ("repository/.git", "repository/kernel", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "repository" / "link").symlink_to(tmp_path / "other")
+    granted = [str(tmp_path / "repository"), str(tmp_path / "other")]
+    hidden = [str(tmp_path / "repository" / ".git")]
+    assert landlock.without(granted, hidden) == (granted[1:], [f"{granted[0]}/kernel"], granted[:1])
+    assert landlock.without(granted, []) == (granted, [], [])

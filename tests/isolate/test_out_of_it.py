@@ -208,7 +208,7 @@ def test_by_an_older_kernels_landlock_nothing_is_cut_off(tmp_path: Path, tree: P
         pytest.skip("this kernel's Landlock is older")
     file, scratch = tree / "file", tmp_path / "scratch"
     scratch.mkdir()
-    read = [*isolate.places.system(False), *isolate.places.folders([tree])]
+    read = [*isolate.system_paths.system(False), *isolate.system_paths.folders([tree])]
 
     def older(text: str) -> Ran:
         folder = str(Path(landlock.__file__).parent)

@@ -98,6 +98,16 @@ def test_zeros_beside_a_sentinel_are_held_to_what_was_given() -> None:
     assert noise.cosine == 1.0
 
 
+def test_where_terms_cancel_is_no_level() -> None:
+    """Distances of points to themselves: the diagonal is zero, and what is computed has the rounding of its terms."""
+    points = 100.0 * drawn((48, 64))
+    wanted = np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
+    right = np.sqrt(wanted**2 + 1e-7 * (points**2).sum(-1))
+    assert measured(right, wanted, 1e-2).max_error < 1e-3
+    masks = np.where(np.eye(48) > 0, 0.0, -1e9)
+    assert measured(np.where(np.eye(48) > 0, 1.0, -1e9), masks, 1e-2).max_error > 0.1
+
+
 def test_one_ordinary_number_is_enough() -> None:
     wanted = np.full(64, -1e30)
     wanted[7] = 0.3
@@ -163,8 +173,7 @@ def test_honest_numbers_pass(name: str, tolerance: float) -> None:
     as_before = measured(got, wanted, 0.0)
     assert found.relative_l2 <= max(FLOAT32, as_before.relative_l2)
     assert found.max_error <= max(FLOAT32, as_before.max_error)
-    squared_and_wide = name == "a constant row's variance" and tolerance == BFLOAT16
-    assert bool(found.sentinels) == squared_and_wide, "no others are taken apart"
+    assert not found.sentinels
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 1000])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 CHANCE: Final = 1e-7  # that numbers without a sentinel are taken apart at one place
+TIMES: Final = 3  # that a sentinel is there at least, in the mean: a symmetric output has each number twice
 ROUNDING: Final = 2.0**-24  # of a float32: what is so much smaller than the inputs may be no more than their rounding
 
 
@@ -31,7 +32,11 @@ def cuts(magnitudes: Array, tolerance: float, ordinary: float) -> Array:
     low, high, count = numbers[:-1], numbers[1:], below[:-1]
     with np.errstate(divide="ignore", invalid="ignore"):
         by_chance = count * np.log(low / high)
-    apart = (low <= tolerance * high) & (high * tolerance >= ordinary) & ((low == 0) | (by_chance <= np.log(CHANCE)))
+    # Of zeros alone below, chance says nothing; that a number stands in many places does. What is over where terms
+    # cancel is zero in a right reference too, with all of their rounding.
+    repeated = high.size >= TIMES * np.unique(high).size or np.unique(high).size == 1
+    unlikely = np.where(low == 0, repeated, by_chance <= np.log(CHANCE))
+    apart = (low <= tolerance * high) & (high * tolerance >= ordinary) & unlikely
     found: Array = high[apart]
     return found
 

@@ -16,10 +16,17 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Who asks whether a file is there chooses by it: no audit event tells of that.
 _ASKING = ("stat", "lstat", "access", "readlink")
+
+
+def _of_an_import(frame: FrameType) -> bool:
+    """Whether the import system asks what is in a folder. Which module it takes is written down by name; what else lies
+    beside decides nothing."""
+    return str(frame.f_globals.get("__name__", "")).startswith(("importlib", "_frozen_importlib"))
 
 
 def main(target: str, module: str, *arguments: str) -> None:
@@ -35,7 +42,7 @@ def main(target: str, module: str, *arguments: str) -> None:
     def heard(event: str, facts: tuple[Any, ...]) -> None:
         if event in ("open", "ctypes.dlopen", "subprocess.Popen"):
             note(facts[0], read)
-        elif event in ("os.listdir", "os.scandir"):
+        elif event in ("os.listdir", "os.scandir") and not _of_an_import(sys._getframe(1)):
             note("." if facts[0] is None else facts[0], listed)
 
     def told(asks: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +55,12 @@ def main(target: str, module: str, *arguments: str) -> None:
         return ask
 
     for name in _ASKING:
-        setattr(os, name, told(getattr(os, name)))
+        asks = getattr(os, name)
+        ask = told(asks)
+        for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_fd, os.supports_follow_symlinks):
+            if asks in able:  # shutil and others look there before they ask
+                able.add(ask)
+        setattr(os, name, ask)
     sys.addaudithook(heard)
     sys.argv = [module, *arguments]
     try:
