@@ -61,7 +61,7 @@ hosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SourceParameter:
     """One of a kernel. `dtype` is what fmha calls its type, or that of its elements; empty where that is none."""
 
     name: str
@@ -72,15 +72,15 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceKernel:
     """A __global__ function: what C++ calls it, its template arguments filled in, and its parameters."""
 
     name: str
     entry: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[SourceParameter, ...]
 
 
-def kernels(text: str) -> list[Found]:
+def kernels(text: str) -> list[SourceKernel]:
     """The __global__ functions that a source defines, in order."""
     plain = _COMMENT.sub(" ", text)
     found = []
@@ -88,7 +88,7 @@ def kernels(text: str) -> list[Found]:
         types, arguments = _template(match["template"])
         entry = f"{match['name']}<{', '.join(arguments)}>" if arguments else match["name"]
         parameters = tuple(_parameter(item, types) for item in _split(match["parameters"]) if item.strip() != "void")
-        found.append(Found(match["name"], entry, parameters))
+        found.append(SourceKernel(match["name"], entry, parameters))
     return found
 
 
@@ -148,17 +148,17 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def _parameter(text: str, types: Mapping[str, str]) -> Parameter:
+def _parameter(text: str, types: Mapping[str, str]) -> SourceParameter:
     plain = re.sub(r"__restrict__|__restrict|__grid_constant__|\brestrict\b|\bvolatile\b", " ", text.partition("=")[0])
     pointer = "*" in plain or "[" in plain
     name = re.findall(r"\w+", re.sub(r"\[[^]]*\]", "", plain))[-1]
     before = plain[: plain.rindex(name)]
     read = bool(re.search(r"\bconst\b", before))
     kind = " ".join(re.sub(r"\bconst\b|[*&]", " ", before).split())
-    return Parameter(name, kind, _DTYPES.get(types.get(kind, kind), ""), pointer, read)
+    return SourceParameter(name, kind, _DTYPES.get(types.get(kind, kind), ""), pointer, read)
 
 
-def _adapter(source: str, kernel: Found, label: str, text: str) -> str:
+def _adapter(source: str, kernel: SourceKernel, label: str, text: str) -> str:
     read = [item for item in kernel.parameters if item.pointer and item.read]
     written = [item for item in kernel.parameters if item.pointer and not item.read]
     torchs = re.search(r'#\s*include\s*[<"](?:ATen|c10|torch)/', text)
@@ -210,7 +210,7 @@ class {label}(Kernel):
 '''
 
 
-def _drawn(item: Parameter) -> str:
+def _drawn(item: SourceParameter) -> str:
     if item.dtype == "bf16":
         return "to_bf16(random.standard_normal(case.size))"
     if item.dtype in _NUMPY or not item.dtype:
@@ -221,13 +221,13 @@ def _drawn(item: Parameter) -> str:
     return f'to_dtype(random.standard_normal(case.size), "{item.dtype}")'
 
 
-def _argument(item: Parameter) -> str:
+def _argument(item: SourceParameter) -> str:
     if item.pointer:
         return f'"{item.name}"'
     return _VALUES.get(item.dtype, "np.bool_(True)" if item.type == "bool" else "Struct(0, {})")
 
 
-def _said(item: Parameter) -> str:
+def _said(item: SourceParameter) -> str:
     kind = f"{'const ' if item.read else ''}{item.type}{'*' if item.pointer else ''} {item.name}"
     known = item.pointer or item.dtype in _VALUES or item.type == "bool"
     return kind if known else f"{kind}: its size in bytes, and what lies at which offset"

@@ -10,7 +10,7 @@ from fmha.harness.contract.protocol import Configuration
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
 from fmha.harness.judge.oracle.inputs import make_inputs
-from fmha.harness.judge.oracle.measure import Written, general, measure
+from fmha.harness.judge.oracle.measure import WrittenOutput, general, measure
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import reference
 
@@ -226,7 +226,7 @@ def test_what_a_flushed_factor_leaves_is_right_as_zero():
 def figures(values: Any, wanted: Any, unwritten: Any = False) -> Measurement:
     """Of one output, y."""
     values, wanted = np.asarray(values, np.float64), np.asarray(wanted, np.float64)
-    return general([Written("y", values, wanted, np.broadcast_to(unwritten, wanted.shape))], "")
+    return general([WrittenOutput("y", values, wanted, np.broadcast_to(unwritten, wanted.shape))], "")
 
 
 def test_an_infinity_of_the_reference_is_right_where_it_is_and_a_nan_is_not() -> None:
@@ -262,12 +262,12 @@ def test_the_worst_element_is_that_of_the_worst_output() -> None:
     right, large = np.array([1.0, 2.0]), np.array([1e6, 3.0])
     none = np.zeros(2, np.bool_)
     more = np.array([0.0, 0.5])
-    outputs = [Written("a", right + more, right, none), Written("b", large + 20 * more[::-1], large, none)]
+    outputs = [WrittenOutput("a", right + more, right, none), WrittenOutput("b", large + 20 * more[::-1], large, none)]
     assert str(general(outputs, "").worst) == "a[1] is 2.5; 2 is expected"
-    outputs[1] = Written("b\x1b[31m", large, large, np.array([False, True]))
+    outputs[1] = WrittenOutput("b\x1b[31m", large, large, np.array([False, True]))
     assert str(general(outputs, "").worst) == "'b\\x1b[31m'[1] was never written; 3 is expected"
-    assert str(general([Written("c", np.float64(3.0), np.float64(2.0), np.zeros((), np.bool_))], "").worst) == (
+    assert str(general([WrittenOutput("c", np.float64(3.0), np.float64(2.0), np.zeros((), np.bool_))], "").worst) == (
         "c is 3; 2 is expected"
     )
     assert figures([1.0, 2.0], [1.0, 2.0]).worst is None, "of numbers that are right there is none"
-    assert general([Written("d", np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))], "").worst is None
+    assert general([WrittenOutput("d", np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))], "").worst is None

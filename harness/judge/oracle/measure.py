@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.metrics import Measurement, Worst
 from fmha.harness.judge.oracle.bias import bias
-from fmha.harness.judge.oracle.levels import ROUNDING, cuts
+from fmha.harness.judge.oracle.magnitude_levels import ROUNDING, cuts
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference
 
@@ -63,7 +63,7 @@ def _row_sum_error(values: Statistic, wanted: Array, visible: NDArray[np.bool_])
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenOutput:
     """An output of any kernel: what it is, what it should be, and which of its elements nobody wrote. Of one shape."""
 
     name: str
@@ -86,7 +86,9 @@ class _Found:
     worst: Worst | None
 
 
-def general(outputs: Sequence[Written], output_hash: str, tolerance: float = 0.0, ordinary: float = 1.0) -> Measurement:
+def general(
+    outputs: Sequence[WrittenOutput], output_hash: str, tolerance: float = 0.0, ordinary: float = 1.0
+) -> Measurement:
     """Of any kernel: the worst of all outputs, each compared by itself. An infinity where there should be that one is
     right, and is no number. Sentinels are compared by themselves: `tolerance` is the gate of `max_error`, 0 where
     nothing is taken apart, and `ordinary` the largest number that the kernel was given."""
@@ -104,7 +106,7 @@ def general(outputs: Sequence[Written], output_hash: str, tolerance: float = 0.0
     )
 
 
-def _found(output: Written, tolerance: float, ordinary: float) -> _Found:
+def _found(output: WrittenOutput, tolerance: float, ordinary: float) -> _Found:
     values, wanted = output.values, output.wanted
     kinds, wanted_kinds = classes(values), classes(wanted)
     other = kinds != wanted_kinds
@@ -149,7 +151,7 @@ def _figures(numbers: Array, should: Array, ordinary: float) -> tuple[tuple[floa
 
 
 def _worst(
-    output: Written, other: NDArray[np.bool_], relative: Array, largest: float
+    output: WrittenOutput, other: NDArray[np.bool_], relative: Array, largest: float
 ) -> tuple[tuple[bool, bool, bool, float], Worst | None]:
     """The first element that nobody wrote, else the first of another class than it should be, else the one furthest
     off; and how grave that is beside other outputs' elements."""

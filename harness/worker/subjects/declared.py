@@ -21,8 +21,8 @@ from fmha.harness.contract.device import Device, IllegalError, LaunchConfig, Lau
 from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.errors import ChoiceError, UserError
 from fmha.harness.judge.case import Case
-from fmha.harness.judge.oracle.levels import ordinary_of
-from fmha.harness.judge.oracle.measure import Written, general
+from fmha.harness.judge.oracle.magnitude_levels import ordinary_of
+from fmha.harness.judge.oracle.measure import WrittenOutput, general
 from fmha.harness.kernel_side.launch import sum_of
 from fmha.harness.worker.launch.time_builds import time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
@@ -160,7 +160,7 @@ class Declared:
             if wanted.shape != output.shape:
                 raise AdapterError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
             digest.update(np.ascontiguousarray(bits).tobytes())
-            found.append(Written(name, kind.read(bits), wanted, _unwritten(output, bits, wanted)))
+            found.append(WrittenOutput(name, kind.read(bits), wanted, _unwritten(output, bits, wanted)))
         return general(found, digest.hexdigest(), self._tolerances.get(case.id, 0.0), expected.ordinary)
 
     def timed(

@@ -173,10 +173,10 @@ class Peer:
         import numpy as np
 
         from fmha.harness.judge.oracle.bf16 import from_bf16
-        from fmha.harness.judge.oracle.measure import Written, general
+        from fmha.harness.judge.oracle.measure import WrittenOutput, general
 
         values = from_bf16(ran.o)
-        o = Written("o", values, expected.o, np.zeros(values.shape, np.bool_))
+        o = WrittenOutput("o", values, expected.o, np.zeros(values.shape, np.bool_))
         return general([o], hashlib.sha256(ran.o.tobytes()).hexdigest())
 
     def timed(

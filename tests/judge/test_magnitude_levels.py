@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.harness.judge.metrics import Measurement
-from fmha.harness.judge.oracle import levels
-from fmha.harness.judge.oracle.levels import CHANCE, cuts, ordinary_of
-from fmha.harness.judge.oracle.measure import Written, general
+from fmha.harness.judge.oracle import magnitude_levels
+from fmha.harness.judge.oracle.magnitude_levels import CHANCE, cuts, ordinary_of
+from fmha.harness.judge.oracle.measure import WrittenOutput, general
 
 Array = NDArray[np.float64]
 FLOAT32 = 1e-5  # gates of `max_error`, as docs/use/kernels.md has them to begin with
@@ -37,7 +37,7 @@ def masked(sentinel: float, scores: Array | None = None) -> Array:
 
 def measured(got: Any, wanted: Any, tolerance: float = FLOAT32, ordinary: float = 4.0) -> Measurement:
     got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
-    return general([Written("y", got, wanted, np.zeros(wanted.shape, np.bool_))], "", tolerance, ordinary)
+    return general([WrittenOutput("y", got, wanted, np.zeros(wanted.shape, np.bool_))], "", tolerance, ordinary)
 
 
 @pytest.mark.parametrize("sentinel", HUGE.values(), ids=HUGE)
@@ -196,7 +196,7 @@ def test_the_chance_of_a_step_is_its_ratio_to_the_count(count: int, ratio: float
 
 def test_as_many_are_taken_apart_as_the_chance_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHANCE == 1e-7
-    monkeypatch.setattr(levels, "CHANCE", 1e-3)
+    monkeypatch.setattr(magnitude_levels, "CHANCE", 1e-3)
     random = np.random.default_rng(1)
     apart = sum(bool(cuts(1e9 * random.random(3), 0.5, 1.0).size) for _ in range(20_000))
     assert 5 <= apart <= 2 * 20_000 * 1e-3 + 5 * np.sqrt(40)
