@@ -248,7 +248,7 @@ def test_a_launch_on_a_gpu_sets_the_pointers_of_what_is_stored(
 ) -> None:
     """A GPU's own way to the kernels, with memory of the CPU: pointers that no launch sets are null, as prepared."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 3, raising=False)
-    monkeypatch.setattr(f"{MODULE}.memory.scratch", lambda stream, nbytes, where, keeps: torch.empty(0))
+    monkeypatch.setattr(f"{MODULE}.workspace.scratch", lambda stream, nbytes, where, keeps: torch.empty(0))
     call = arguments() | {"splits": 2}
     planned = plan(**call, statistics=statistics)
     given: list[Any] = []

@@ -32,7 +32,7 @@ def loaded() -> Iterator[None]:
     from fmha.harness.bench.peers import libraries, peer_rows
     from fmha.harness.bench.runs import beside
 
-    globals().update(torch=torch, beside=beside, libraries=libraries, rows=peer_rows)
+    globals().update(torch=torch, beside=beside, libraries=libraries, peer_rows=peer_rows)
     yield
     libraries._planned_paged.cache_clear()  # 256 MB each
     libraries._planned_ragged.cache_clear()
