@@ -117,7 +117,7 @@ def test_a_suite_leaves_out_what_the_model_has_no_answer_for(repository: Path) -
     assert found
     assert left_out
     with pytest.raises(UserError, match="suite dsv4: the model has an answer for none of it"):
-        of_suite(matrix, "dsv4", ("topk=512|1024",), "b200")
+        of_suite(matrix, "dsv4", ("topk=512|1024,sk=512",), "b200")
     with pytest.raises(UserError, match="no suite is named 'none'"):
         of_suite(matrix, "none", (), "b200")
 
