@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fmha.harness import account
-from fmha.harness.archive.record import ConfigurationRecord, RunRecord
+from fmha.harness.archive.record import RunRecord
 from fmha.harness.archive.record_files import read
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.metrics import METRICS
@@ -196,14 +196,13 @@ class Index:
             hazards = sum(finding.severity == "error" for finding in item.findings)
             digest = metrics.output_hash[:16] if metrics else None
             # SQLite stores NaN as NULL; an infinity stays one.
-            lenient = leniently(item)
             yield (
                 key,
                 name,
                 item.status,
                 hazards,
                 digest,
-                lenient,
+                item.lenient,
                 *(getattr(metrics, metric, None) for metric in METRICS),
             )
 
@@ -222,7 +221,7 @@ def _summary(record: RunRecord) -> tuple[object, ...]:
         record.headword,
         verdict.passed,
         verdict.total,
-        any(map(leniently, record.configurations)),
+        any(item.lenient for item in record.configurations),
     )
 
 
@@ -231,11 +230,6 @@ def _run(row: Sequence[object]) -> RunRow:
     values["started"] = datetime.fromtimestamp(float(str(values["started"])), UTC)
     values |= {name: bool(values[name]) for name in ("dirty", "lenient")}
     return RunRow(**values)  # type: ignore[arg-type]  # the tables have the types
-
-
-def leniently(item: ConfigurationRecord) -> bool:
-    """Whether it was held to the lenient rules, where a pass says less."""
-    return item.stats.get("profile") == "lenient"
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:

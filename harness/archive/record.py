@@ -264,6 +264,11 @@ class ConfigurationRecord(Record):
         default_factory=dict, description="of the output by place, where several hosts ran the configuration"
     )
 
+    @property
+    def lenient(self) -> bool:
+        """Whether it was held to the lenient rules, where a pass says less."""
+        return self.stats.get("profile") == "lenient"
+
 
 class Verdict(Record):
     """What came of the whole run."""

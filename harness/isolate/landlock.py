@@ -228,9 +228,9 @@ def _restrict(how: dict[str, list[str]]) -> None:
     device = (_WRITE_FILE | 1 << 2 | _IOCTL[0] | _TRUNCATE[0]) & handled
     rights_of = {"read": _READ, "list": _LIST, "write": handled & ~_IOCTL[0] & ~_NODES, "devices": device}
     whole, beside, in_part = without(how["read"], how.get("hidden", []))
-    places = {**how, "read": [*whole, *beside], "list": [*how["list"], *in_part]}
+    paths = {**how, "read": [*whole, *beside], "list": [*how["list"], *in_part]}
     for name, rights in rights_of.items():
-        for path in places[name]:
+        for path in paths[name]:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except FileNotFoundError:

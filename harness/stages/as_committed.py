@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +39,17 @@ def read_by(root: Path, builds: Iterable[BuildResult]) -> list[str]:
         for name in read:
             path = os.path.realpath(os.path.join(base, name))
             if path.startswith(f"{base}/") and (not path.startswith(apart) or name in build.variant.sources):
-                found.add(path[len(base) + 1 :])
+                found |= {path[len(base) + 1 :], *_links(base, name)}
     return sorted(found)
+
+
+def _links(base: str, name: str) -> Iterator[str]:
+    """The links that a name passes, which the commit has to have as well as what they lead to."""
+    parts = [] if os.path.isabs(name) else name.split("/")
+    for count in range(1, len(parts) + 1):
+        passed = "/".join(parts[:count])
+        if os.path.islink(os.path.join(base, passed)):
+            yield passed
 
 
 def otherwise(root: Path, commit: str, names: Sequence[str]) -> tuple[str, ...]:

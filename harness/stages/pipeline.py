@@ -392,7 +392,8 @@ def _otherwise(prepared: PreparedRun, builds: Builds, observer: Observer) -> tup
 
     known = frozenset(facts.dirty_files)
     found = otherwise(facts.root, facts.commit, read_by(facts.root, builds.values())) if facts.commit else ()
-    more = tuple(name for name in found if name not in known)
+    below = tuple(f"{name}/" for name in known)  # git names a changed submodule alone
+    more = tuple(name for name in found if name not in known and not name.startswith(below))
     if more:
         named = ", ".join(more[:MOST_NAMED]) + (f" and {len(more) - MOST_NAMED} more" if len(more) > MOST_NAMED else "")
         observer.note(f"built of other files than commit {facts.commit[:12]} has, whatever git status says: {named}")

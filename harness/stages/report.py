@@ -88,7 +88,7 @@ def verdict_line(record: RunRecord) -> str:
 
 def leniently(record: RunRecord) -> str:
     """Which kernels were held to the lenient profile: there a PASS says less."""
-    lenient = (item.parameters.kernel for item in record.configurations if item.stats.get("profile"))
+    lenient = (item.parameters.kernel for item in record.configurations if item.lenient)
     kernels = dict.fromkeys(kernel or "attention" for kernel in lenient)
     return f"; lenient rules: {', '.join(kernels)}" if kernels else ""
 

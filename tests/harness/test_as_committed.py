@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.contract.protocol import BuildResult, LaunchShape, Variant
 from fmha.harness.git import git_text
-from fmha.harness.stages.as_committed import otherwise
+from fmha.harness.stages.as_committed import otherwise, read_by
 from tests.harness.support import git
 from tests.integration.test_own_kernels import fmha, repository_with
 
@@ -121,6 +122,19 @@ def test_what_is_the_commits_is_the_commits(root: Path) -> None:
     (root / "kernel" / "link.cuh").symlink_to("b.cuh")
     commit = _commit(root)
     assert otherwise(root, commit, [*NAMES, "kernel/link.cuh", "lib/h.cuh"]) == ()
+
+
+def test_a_link_is_held_against_the_commit_beside_what_it_leads_to(root: Path) -> None:
+    """A header that git ignores and that leads to one of the commit's: elsewhere it is not there."""
+    (root / "kernel" / "there.cuh").symlink_to("b.cuh")
+    commit = _commit(root)
+    (root / "kernel" / "here.gen.h").symlink_to("b.cuh")
+    assert git_text(root, "status", "--porcelain") == ""
+    sources = ("kernel/there.cuh", "kernel/here.gen.h")
+    variant = Variant("a", "sm_90a", "kernel/a.cu", "a", None, None, LaunchShape(32, 64, 2, 128, 0), sources=sources)
+    names = read_by(root, [BuildResult(variant, "", "", None, "", "", (), 0.0, False)])
+    assert names == ["kernel/b.cuh", "kernel/here.gen.h", "kernel/there.cuh"]
+    assert otherwise(root, commit, names) == ("kernel/here.gen.h",)
 
 
 @pytest.mark.nvcc
