@@ -277,7 +277,7 @@ def simulate(site: Site) -> dict[str, Any]:
         (cluster, "time", simulation),
         (slurm, "time", simulation),
         (slurm, "_run", simulation.command),
-        (slurm, "Question", InstantQuestion),
+        (slurm, "SlurmQuestion", InstantQuestion),
     )
     with tempfile.TemporaryDirectory(prefix="scale-") as folder, ExitStack() as stack:
         for where, name, what in patches:
