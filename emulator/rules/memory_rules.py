@@ -150,7 +150,7 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "bulk-copy-in-flight": Rule(
         "9.7.9.25, Data Movement: Asynchronous copy",
-        "Memory is accessed while a bulk copy may still write it.",
+        "Memory is accessed while a bulk copy may still write it, or written while it is the source of one.",
         "Wait for the mbarrier phase that the copy completes, in the warp that makes the access or one it has "
         "synchronised with.",
     ),

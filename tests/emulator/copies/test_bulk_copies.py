@@ -381,3 +381,38 @@ def test_a_store_that_every_lane_issues_is_awaited_by_every_lane(store: str, wai
     report, _, _ = run_micro(body, "tensor", profile="lenient")
     rules = {f.rule for f in report.findings}
     assert ("bulk-store-in-flight" in rules) == (waiting == "@%first"), rules
+
+
+LOADS = {
+    "plain": "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r40], [%data], 256, [bar];",
+    "tensor": """
+    cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r40], [%map, {%r41}], [bar];""",
+}
+OVERWRITE = "@%leader st.global.u32 [%data], %tid;"
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "early", "late", "random"])
+@pytest.mark.parametrize("kind", LOADS)
+def test_the_source_of_a_copy_is_read_until_its_phase_completes(kind: str, schedule: Any) -> None:
+    """The warp that has issued the copy may overwrite its source behind the wait, and not before."""
+    arrays, maps = {"data": numbers((64,), np.uint32)}, {"map": tiled("data", (64,), (64,))}
+    begin = f"""{init_barriers()} mov.b32 %r40, tile; mov.b32 %r41, 0;
+    @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
+    @%leader {LOADS[kind].strip()}"""
+    run(f"{begin}\n{wait()}\n{OVERWRITE}", arrays, maps, schedule=schedule).clean()
+    early = run(f"{begin}\n{OVERWRITE}\n{wait()}", arrays, maps, schedule=schedule)
+    assert early.rules == {"bulk-copy-in-flight"}
+    assert "may still read it" in early.report.findings[0].message
+
+
+def test_the_source_of_a_copy_to_a_peer_is_read_until_its_phase_completes() -> None:
+    begin = f"""{init_barriers()} mov.b32 %r40, tile; mov.b32 %r41, bar; xor.b32 %r1, %rank, 1;
+    shl.b32 %r5, %tid, 2; add.u32 %r6, %r40, %r5; st.shared.u32 [%r6], %tid; {FENCE}
+    add.u32 %r44, %r40, 1024; mapa.shared::cluster.u32 %r42, %r44, %r1; mapa.shared::cluster.u32 %r43, %r41, %r1;
+    @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+    {CLUSTER_SYNC}
+    @%leader cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r42], [%r40], 128, [%r43];"""
+    overwrite = "@%leader st.shared.u32 [%r40], 7;"
+    run(f"{begin}\n{wait()}\n{CLUSTER_SYNC}\n{overwrite}\n{CLUSTER_SYNC}", {}, grid=2, cluster=2).clean()
+    early = run(f"{begin}\n{overwrite}\n{wait()}\n{CLUSTER_SYNC}", {}, grid=2, cluster=2)
+    assert early.rules == {"bulk-copy-in-flight"}

@@ -260,10 +260,10 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
                     c.earlier_was_write ? "write" : "read", bulk_wait_lacks(wait, c.earlier_was_write)),
                 std::move(wait)};
     }
-    if (kind == AgentKind::bulk_load && c.earlier_was_write)
+    if (kind == AgentKind::bulk_load)
         return {"bulk-copy-in-flight",
-                say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),
-                    mine, place.c_str(), them.c_str())};
+                say("%s %s %s while %s may still %s it: nothing waits for its mbarrier phase in between", me.c_str(),
+                    mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
     if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock) {
         Note wait = note(false);
         return {"cp-async-in-flight",

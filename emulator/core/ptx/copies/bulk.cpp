@@ -52,10 +52,9 @@ Ignored ignored_of(const i32* o, Warp& w, u32 lane) {
     return ignored;
 }
 
-void load_into(Warp& w, Cta& to, u32 offset, u32 signal, u64 address, u32 bytes, Ignored ignored = {}) {
+void load_into(Warp& w, Cta& to, u32 offset, const TxSource& source, u64 address, u32 bytes, Ignored ignored = {}) {
     Machine& m = machine_of(w);
     const u32 pc = static_cast<u32>(w.pc());
-    const TxSource source = begin_tx(w, signal, "bulk copy");
     touch_shared(to, w, offset, bytes, Accessor{source.agent, source.clock(), pc, true}, true);
     m.stats.bulk_loads += 1;
     m.stats.bulk_load_bytes += bytes;
@@ -83,18 +82,26 @@ Flow load_bulk(Warp& w, const Inst& i, u32 mask) {
         const Ignored ignored = i.n_src > 5 ? ignored_of(o, w, l) : Ignored{};
         check_alignment(address, "bulk copy");
         if (!bytes) continue;  // no copy that a phase of the mbarrier would wait for
-        if (const u32 kept = ignored.kept(bytes)) {
+        const auto read_by = [&](AgentId agent, u32 clock) {
+            const u32 kept = ignored.kept(bytes);
+            if (!kept) return;
             const u64 first = address + ignored.left;
             touch_global(resolve_global(w, first, kept, "bulk copy"), w, first, kept,
-                         Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false}, true);
-        }
+                         Accessor{agent, clock, static_cast<u32>(w.pc()), false}, true);
+        };
         if (!(i.mods & kBulkMulticast)) {
             check_signal(to.cta->rank, at.cta->rank, false);
-            load_into(w, *to.cta, to.offset, at.cta->shared_address(at.offset), address, bytes, ignored);
+            const TxSource source = begin_tx(w, at.cta->shared_address(at.offset), "bulk copy");
+            read_by(source.agent, source.clock());
+            load_into(w, *to.cta, to.offset, source, address, bytes, ignored);
             continue;
         }
-        for (u32 rank : multicast_ranks(w, w.reg<u16>(o[4])[l]))
-            load_into(w, *cluster.ctas[rank], to.offset, cluster.ctas[rank]->shared_address(at.offset), address, bytes);
+        // One read for all ranks, which is over once the bytes have come to any of them: it is taken for the issuer's.
+        read_by(w.clocks.self, w.clocks.epoch());
+        for (u32 rank : multicast_ranks(w, w.reg<u16>(o[4])[l])) {
+            const u32 signal = cluster.ctas[rank]->shared_address(at.offset);
+            load_into(w, *cluster.ctas[rank], to.offset, begin_tx(w, signal, "bulk copy"), address, bytes);
+        }
     }
     return Flow::next;
 }

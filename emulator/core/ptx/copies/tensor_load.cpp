@@ -58,11 +58,10 @@ void check_swizzle_base(Warp& w, const Box& box, const Cta& to, u32 offset) {
              w.pc(), -1, Severity::warning);
 }
 
-void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
+void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, const TxSource& source) {
     Machine& m = machine_of(w);
     if (m.checks && m.profile == Profile::strict) check_swizzle_base(w, box, to, offset);
     const u32 bytes = box.data_bytes(), pc = static_cast<u32>(w.pc());
-    const TxSource source = begin_tx(w, signal, what);
     touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});
     if (Observer* const o = Observer::of(m); o && o->wants_operands()) o->copies({&w, w.pc(), &to, offset, true, &box});
     m.stats.bulk_loads += 1;
@@ -85,18 +84,24 @@ Flow load_tensor(Warp& w, const Inst& i, u32 mask) {
         const Box box = read_loaded_box(w, w.reg<u64>(o[1])[l], o + 2, l, i.mods);
         const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.shared_bytes(), kTensorAlignment, what);
         const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "bulk tensor copy's mbarrier");
-        // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
-        touch_box(w, box, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false});
+        const auto read_by = [&](AgentId agent, u32 clock) {
+            touch_box(w, box, Accessor{agent, clock, static_cast<u32>(w.pc()), false});
+        };
         if (!(i.mods & kBulkMulticast)) {
             check_signal(to.cta->rank, at.cta->rank, pair);
-            copy_to(w, box, *to.cta, to.offset, at.cta->shared_address(at.offset), what);
+            const TxSource source = begin_tx(w, at.cta->shared_address(at.offset), what);
+            read_by(source.agent, source.clock());
+            copy_to(w, box, *to.cta, to.offset, source);
             continue;
         }
+        // One read for all ranks, which is over once the bytes have come to any of them: it is taken for the issuer's.
+        read_by(w.clocks.self, w.clocks.epoch());
         for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
             const u32 signal = signal_rank(rank, at.cta->rank, pair);
             if (signal >= cluster.ctas.size())
                 throw Fault("bulk-copy-mbarrier", format("CTA rank %u has no peer in the cluster", rank));
-            copy_to(w, box, *cluster.ctas[rank], to.offset, cluster.ctas[signal]->shared_address(at.offset), what);
+            const u32 at_rank = cluster.ctas[signal]->shared_address(at.offset);
+            copy_to(w, box, *cluster.ctas[rank], to.offset, begin_tx(w, at_rank, what));
         }
     }
     return Flow::next;
