@@ -11,6 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
+from tests.packaging.syntax import OF_ONE_PROCESS, tree
+
+pytestmark = OF_ONE_PROCESS
 
 # Extras that need not be installed, by what they are imported as.
 OPTIONAL = {
@@ -40,7 +43,7 @@ def imported(directory: Path) -> dict[str, Path]:
     for path in directory.rglob("*.py"):
         if path.name in MAKERS | LOADED_BY_PYTEST:
             continue
-        for node in ast.walk(ast.parse(path.read_text(), path)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -7,6 +7,9 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
+from tests.packaging.syntax import OF_ONE_PROCESS, tree
+
+pytestmark = OF_ONE_PROCESS
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("harness", "emulator", "tools")
 # What Python, or fmha of whoever declares a kernel, asks for by this name.
@@ -51,7 +54,7 @@ def test_no_two_files_have_one_name() -> None:
 def test_no_two_classes_have_one_name() -> None:
     files: dict[str, set[str]] = defaultdict(set)
     for name in python_files():
-        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(ROOT / name)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 files[node.name].add(name)
     shared = {name: sorted(found) for name, found in files.items() if len(found) > 1}

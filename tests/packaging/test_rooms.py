@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+from tests.packaging.syntax import OF_ONE_PROCESS, tree
+
 PACKAGE = "fmha"
+pytestmark = OF_ONE_PROCESS
 # From the top down. A room imports what is below its row; rooms of one row do not know each other.
 ROWS = tuple(
     frozenset(row.split())
@@ -83,7 +86,7 @@ def _room(name: str) -> str:
 
 
 def _imported(path: Path, names: Mapping[str, Path]) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(), path)):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             wanted = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -154,7 +157,7 @@ def test_one_file_speaks_with_the_driver(repository: Path) -> None:
 
 def _absolute(path: Path) -> set[str]:
     """The packages that a file imports."""
-    nodes = list(ast.walk(ast.parse(path.read_text(), path)))
+    nodes = list(ast.walk(tree(path)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
     return {name.partition(".")[0] for name in names}
