@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from fmha.harness.judge.limits import Biases, misses
 from fmha.harness.judge.metrics import Bias, Measurement
+from fmha.harness.judge.numbers import Number
 from fmha.harness.judge.status import Status
 
 # What products truncated in float32 take from O by themselves, which no number of configurations averages away.
@@ -56,14 +57,14 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """A figure over the configurations of a group, with `text` that says it. `value` is in the limit's unit."""
+    """A figure over all configurations of a run that have something in common, those that failed left out."""
 
-    group: str
+    group: str = field(metadata={"description": "a variant, or a parameter with its value"})
     name: Literal["pooled_slope", "pooled_lse"]
-    value: float
-    limit: float
+    value: Number = field(metadata={"description": "in the unit of the limit"})
+    limit: Number
     configurations: int
-    text: str
+    text: str = field(metadata={"description": "the figure in words"})
 
     @property
     def missed(self) -> bool:

@@ -20,9 +20,7 @@ SHARED_CLASSES = {
     "Drawn": "a configuration under another seed: its numbers, and its tensors",
     "Gemm": "the kernel of two examples, which are copied one at a time",
     "Judged": "what was judged: a speed, a configuration",
-    "Limit": "a gate: as the judge holds it, as a record has it",
     "Pace": "how long a CTA takes, of kernels of sm_100a and of sm_90a",
-    "Pooled": "a figure over configurations: as the judge has it, as a record has it",
     "Sparse": "the sparse branch: as tensors, which users import, and as arrays",
 }
 
