@@ -25,7 +25,7 @@ Bits = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is attended over, and how the answer is wanted."""
+    """What is attended over, and how the answer is wanted: fields of `Call`, by their names there."""
 
     inputs: Inputs
     normalise: bool = False
@@ -34,8 +34,13 @@ class Problem:
 
     def replace(self, **fields: Any) -> Problem:
         """With other fields, of the problem's own or of its inputs."""
-        own = {name: fields.pop(name) for name in ("normalise", "output_bf16", "splits") if name in fields}
+        own = {name: fields.pop(name) for name in self.asked if name in fields}
         return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, **fields), **own)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How the answer is wanted, by the fields of `Call`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "inputs"}
 
     @property
     def call(self) -> Call:
@@ -53,9 +58,7 @@ class Problem:
             window_left=self.inputs.window_left,
             window_right=self.inputs.window_right,
             scale=self.inputs.scale,
-            normalise=self.normalise,
-            output_bf16=self.output_bf16,
-            splits=self.splits,
+            **self.asked,
         )
 
 

@@ -1,4 +1,5 @@
-"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place.
+"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place. (*extreme*
+is the one that is drawn otherwise: `make_inputs` of inputs.py.)
 
 N(0, 1) has logits of a few units either way: the running maximum has its final value, or nearly, after one tile, no key
 matters much, and values cancel. A kernel may then lose its rescale, a key at the edge of a mask or a thousandth of O,
