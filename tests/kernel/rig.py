@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays, softmax_scale
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.kernel_side.launch import Call
@@ -90,7 +90,7 @@ def make_problem(
         outside = rng.choice([-1, s_sparse, 2**31 - 1, -(2**31)], indices.shape)
         indices = np.where(rng.random(indices.shape) < 0.1, outside, indices).astype(np.int32)
         rows = (batch, s_sparse, head_dim)
-        sparse = Sparse(normal(*rows), None if shared_kv else normal(*rows), indices, sparse_lens)
+        sparse = SparseArrays(normal(*rows), None if shared_kv else normal(*rows), indices, sparse_lens)
         inputs = dataclasses.replace(inputs, sparse=sparse)
     return Problem(inputs).replace(**fields)
 
