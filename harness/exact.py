@@ -45,7 +45,7 @@ def attention(tensors: Tensors, options: Options, sparse: Sparse | None) -> Atte
 
     branch = None
     if sparse is not None:
-        branch = inputs.Sparse(array(sparse.k), array(sparse.v), array(sparse.indices), array(sparse.lens))
+        branch = inputs.SparseArrays(array(sparse.k), array(sparse.v), array(sparse.indices), array(sparse.lens))
     call = checked.call
     bounds = call.window_left, call.window_right
     queries, keys, values, lengths, q_lens = array(of.q), array(of.k), array(of.v), array(of.kv_lens), None

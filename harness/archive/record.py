@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 7.
+"""The record of a run: what was run, on what, and what came of it.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -7,7 +7,7 @@ read back as the number; bare `NaN` and `Infinity` are refused.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AwareDatetime,
@@ -23,12 +23,11 @@ from pydantic import (
 from fmha.harness.contract.machine import Gpu, Machine
 from fmha.harness.contract.protocol import Resources
 from fmha.harness.judge.findings import FindingRecord
+from fmha.harness.judge.limits import FailedCheck, Limit
 from fmha.harness.judge.metrics import Measurement
 from fmha.harness.judge.numbers import Number, encode_numbers
+from fmha.harness.judge.pooled import Pooled
 from fmha.harness.judge.status import Status
-
-SCHEMA_VERSION = 7
-
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Plain = Annotated[dict[str, JsonValue], BeforeValidator(encode_numbers)]
@@ -165,22 +164,6 @@ class Parameters(Record):
         return f"hd {self.head_dim}" if self.kernel is None else self.kernel
 
 
-class FailedCheck(Record):
-    """One gate that was missed."""
-
-    name: str
-    value: Number
-    limit: Number
-    bound: Literal["at least", "at most"]
-
-
-class Limit(Record):
-    """A gate: the figure has to be `bound` `limit`."""
-
-    bound: Literal["at least", "at most"]
-    limit: Number
-
-
 class Judge(Record):
     """By what a run was judged: docs/use/evidence.md, "The judge"."""
 
@@ -199,17 +182,6 @@ class Judge(Record):
     )
     own: str | None = Field(None, description="what the commit's own judge said, in one line; before version 6")
     accepted: str | None = Field(None, description="why `changed` was accepted; null when it was not")
-
-
-class Pooled(Record):
-    """A figure over all configurations of a run that have something in common, those that failed left out."""
-
-    group: str = Field(description="a variant, or a parameter with its value")
-    name: Literal["pooled_slope", "pooled_lse"]
-    value: Number = Field(description="in the unit of the limit")
-    limit: Number
-    configurations: int
-    text: str = Field(description="the figure in words")
 
 
 def _plain(finding: object) -> object:
@@ -325,7 +297,7 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[7] = 7
+    schema_version: Literal[7] = 7  # the one place that says so: SCHEMA_VERSION
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit
@@ -353,3 +325,6 @@ class RunRecord(Record):
     def headword(self) -> str:
         """The verdict in a word, that of regress where the run is worse than the baseline it was held against."""
         return "REGRESSED" if self.regress and self.regress.regressions else self.verdict.word
+
+
+SCHEMA_VERSION: Final[int] = RunRecord.model_fields["schema_version"].default

@@ -54,12 +54,14 @@ Line = Annotated[Text, AfterValidator(_filled)]
 Device = Annotated[str, AfterValidator(_device)]
 Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The settings that every kind has, and those of some kinds alone; the rest are for the kinds with a supervisor.
+# The settings that every kind has, and below those of some kinds alone; the rest are for the kinds with a supervisor.
 OF_ALL = frozenset(("kind", "schedule", "arch", "workers"))
-OF_KINDS: Mapping[str, tuple[HostKind, ...]] = {
-    "alias": ("ssh", "slurm"), "slurm": ("slurm",), "mma_sums": ("emulator",),
-}  # fmt: skip
 WAYS: Mapping[HostKind, WayName] = {"ssh": "ssh", "local": "here"}  # a host of kind slurm says which: slurm.login
+OF_KINDS: Mapping[str, tuple[HostKind, ...]] = {
+    "alias": tuple(kind for kind in SUPERVISED if WAYS.get(kind) != "here"),
+    "slurm": ("slurm",),
+    "mma_sums": ("emulator",),
+}
 DEFAULT_SETUP = "sh scripts/environment.sh"
 DEFAULT_FILES = (
     "pyproject.toml",
@@ -161,8 +163,8 @@ class SlurmSection(Section):
 
 
 class HostSection(Section):
-    """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor: `ssh`,
-    `slurm` and `local`; `mma_sums` is for the emulator, `workers` for what has no GPU."""
+    """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor, which all have but
+    `emulator`; `mma_sums` is for the emulator, `workers` for what has no GPU."""
 
     kind: HostKind
     schedule: Schedule = "realistic"

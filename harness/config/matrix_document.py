@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
@@ -29,13 +30,14 @@ class ThresholdsSection(Section):
 
 
 def thresholds_section(
-    name: str, metrics: Mapping[str, Metric], default: Callable[[Metric], float | None] | None
+    name: str, metrics: Mapping[str, Metric], default: Callable[[Metric], float | EllipsisType | None]
 ) -> type[ThresholdsSection]:
-    """The section with a key for each of these metrics, and what it has by `default`; None where each is required."""
+    """The section with a key for each of these metrics, and what it has by `default`: None for one that may be left
+    out, `...` for one that is required."""
     keys: dict[str, Any] = {}
     for metric, known in metrics.items():
         kind: Any = LeastCosine if known.least else GateLimit
-        usual = default(known) if default else ...
+        usual = default(known)
         said = Field(usual, description=f"{known.definition}; floor {known.floor:g}")
         keys[metric] = (kind | None if usual is None else kind, said)
     return create_model(name, __base__=ThresholdsSection, **keys)

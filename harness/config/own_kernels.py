@@ -37,7 +37,7 @@ from fmha.harness.judge.case import Case, Value, case_of, parse_case
 from fmha.harness.judge.case import Field as AdapterField
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.limits import ResourceLimits, Thresholds
-from fmha.harness.judge.metrics import OF_ANY_KERNEL
+from fmha.harness.judge.metrics import OF_ANY_KERNEL, Metric
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_process import AdapterError
 
@@ -78,10 +78,16 @@ class OwnSuiteSection(Section):
             yield ("grids", index), axes
 
 
+def own_thresholds_section(metrics: Mapping[str, Metric]) -> type[ThresholdsSection]:
+    """The limits of a kernel of one's own. What came after the first three may be left out, so that a matrix.yaml
+    from before it is one still: then it is no gate there."""
+    return thresholds_section("OwnThresholdsSection", metrics, lambda metric: ... if metric.required else None)
+
+
 if TYPE_CHECKING:
     OwnThresholdsSection = ThresholdsSection
 else:
-    OwnThresholdsSection = thresholds_section("OwnThresholdsSection", OF_ANY_KERNEL, None)
+    OwnThresholdsSection = own_thresholds_section(OF_ANY_KERNEL)
 
 
 class KernelGatesSection(Section):

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from fmha.harness import archive
 from fmha.harness.archive import BASELINES, Index, RunRecord, signature
-from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Limit
+from fmha.harness.archive.record import Acceptance, ConfigurationRecord
 from fmha.harness.errors import InterruptionError, UserError
 from fmha.harness.git import git
 from fmha.harness.judge.comparison.builds import alike
 from fmha.harness.judge.comparison.noise import LEAST_SEEDS
+from fmha.harness.judge.limits import Limit
 from fmha.harness.judge.metrics import METRICS
 from fmha.harness.judge.status import RED, Status
 from fmha.harness.stages.outcome import Observer, Outcome

@@ -16,9 +16,10 @@ from fmha.harness.stages.report import Cause, cause_of
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord, Pooled
+    from fmha.harness.archive.record import ConfigurationRecord
     from fmha.harness.judge.comparison.comparison import Regression
     from fmha.harness.judge.findings import FindingRecord
+    from fmha.harness.judge.pooled import Pooled
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
 _ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.ADAPTER_ERROR, Status.INFRA_ERROR})

@@ -1,4 +1,6 @@
-"""What the stages ask of a machine. One module a kind of host implements it."""
+"""What the stages ask of a machine. Two do it: EmulatorHost (emulator_host.py) on this one, and RemoteHost (remote.py)
+for all kinds of host that have a supervisor, which differ in their way to it alone: a row of ways.py.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from fmha.harness.judge.findings import FindingRecord
-from fmha.harness.judge.limits import Biases, Bound, Check, Limit, ResourceLimits, Thresholds
+from fmha.harness.judge.limits import Biases, FailedCheck, Limit, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Measurement
 from fmha.harness.judge.status import Status
 
@@ -62,23 +62,23 @@ class Judgement:
     """What the gate says of one configuration, and which limits it missed."""
 
     status: Status
-    failed_checks: tuple[Check, ...]
+    failed_checks: tuple[FailedCheck, ...]
 
 
 def limits(
     thresholds: Thresholds, most: ResourceLimits | None, build: Built | None, biases: Biases | None = None
-) -> tuple[Limit, ...]:
+) -> dict[str, Limit]:
     """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
     the combine kernel's where `build` has one."""
-    numbers = [Limit(name, "at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)]
+    gates = {name: Limit("at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)}
     for name, limit in thresholds.limits.items():
-        bound: Bound = "at least" if METRICS[name].least else "at most"
-        numbers.append(Limit(name, bound, limit))
+        gates[name] = Limit("at least" if METRICS[name].least else "at most", limit)
     if biases:
-        numbers += [Limit(name, "at most", getattr(biases, name)) for name in BIASES]
-    prefixes = ("", *(("combine_",) if build and build.combine_resources else ()))
+        gates |= {name: Limit("at most", getattr(biases, name)) for name in BIASES}
     used = asdict(most) if most else {}
-    return (*numbers, *(Limit(prefix + name, "at most", used[name]) for prefix in prefixes for name in used))
+    for prefix in ("", *(("combine_",) if build and build.combine_resources else ())):
+        gates |= {prefix + name: Limit("at most", limit) for name, limit in used.items()}
+    return gates
 
 
 def judge(
@@ -92,9 +92,9 @@ def judge(
     """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses."""
     values = _values(measurement, findings, build)
     failed = tuple(
-        Check(gate.name, values.get(gate.name, math.nan), gate.limit, gate.bound)
-        for gate in limits(thresholds, most, build, biases)
-        if _misses(gate, values)
+        FailedCheck(name, value, gate.limit, gate.bound)
+        for name, gate in limits(thresholds, most, build, biases).items()
+        if _misses(value := values.get(name, math.nan), gate)
     )
     if not failed:
         return Judgement(Status.PASS, ())
@@ -123,12 +123,11 @@ def _used(build: Built) -> Iterator[tuple[str, float]]:
             yield prefix + "shared_bytes", used.shared_static + dynamic
 
 
-def _misses(gate: Limit, values: Mapping[str, float]) -> bool:
+def _misses(value: float, gate: Limit) -> bool:
     """Written as `not (...)`: a comparison with NaN is false, and must fail. Infinities are never evidence either.
 
     A figure that the build does not have misses too: a kernel without ptxas's figures did not pass them.
     """
-    value = values.get(gate.name, math.nan)
     if gate.bound == "at least":
         return not (gate.limit <= value < math.inf)
     return not (-math.inf < value <= gate.limit)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fmha.harness.judge.metrics import METRICS
+from fmha.harness.judge.numbers import Number
 
 Bound = Literal["at least", "at most"]
 
@@ -52,20 +53,19 @@ class Biases:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A gate: the figure `name` has to be `bound` `limit`."""
+    """A gate: the figure has to be `bound` `limit`."""
 
-    name: str
     bound: Bound
-    limit: float
+    limit: Number
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A gate that was missed: `value` should be `bound` `limit`."""
+class FailedCheck:
+    """One gate that was missed: `value` should be `bound` `limit`."""
 
     name: str
-    value: float
-    limit: float
+    value: Number
+    limit: Number
     bound: Bound
 
     def __str__(self) -> str:

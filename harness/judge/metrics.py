@@ -18,9 +18,11 @@ MOST_NAME: Final = 60  # characters of an output's name that are told
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is known of a field of `Measurement` that has a gate. `words` name its error, `definition` says what the
-    value is, in Markdown. Below `floor` an error is float32's rounding, a few units in the last place of values up to
-    8. `limit` is that of the attention kernels where matrix.yaml has none; docs/understand/gates.md says whence it is.
+    """What is known of a field of `Measurement` that has a gate. `words` name its error in a sentence of a report, in
+    brief: what it is relative to is left out. `definition` says what the value is, in Markdown. Below `floor` an error
+    is float32's rounding, a few units in the last place of values up to 8. `limit` is that of the attention kernels
+    where matrix.yaml has none; docs/understand/gates.md says whence it is. Kernels of one's own have no limit but what
+    their matrix.yaml says: without one the value is measured, recorded and compared with the baseline's, and no gate.
 
     `least`: the value is a cosine, of which the gate asks at least its limit, and the error is 1 - value. Else the
     value is an error, and the gate asks for at most.
@@ -32,6 +34,7 @@ class Metric:
     limit: float
     least: bool = False
     of_attention: bool = False  # kernels of one's own do not have it
+    required: bool = False  # matrix.yaml has to have a limit of kernels of one's own
     heading: str = ""  # of its column in tables of configurations; without one it has no column
 
     def error(self, value: float) -> float:
@@ -78,11 +81,17 @@ class Measurement:
     # None is what a kernel does not have, and a record from before it was measured: a metric that is added has it for
     # its default.
     cosine: Annotated[
-        Number, Metric("1 - cosine", "`o . o_ref / (‖o‖ ‖o_ref‖)`", 1e-8, 0.999996, least=True, heading="cosine")
+        Number,
+        Metric(
+            "1 - cosine", "`o . o_ref / (‖o‖ ‖o_ref‖)`", 1e-8, 0.999996, least=True, required=True, heading="cosine"
+        ),
     ]
-    relative_l2: Annotated[Number, Metric("relative L2", "`‖o - o_ref‖ / ‖o_ref‖`", 1e-5, 5e-3, heading="rel L2")]
+    relative_l2: Annotated[
+        Number, Metric("relative L2", "`‖o - o_ref‖ / ‖o_ref‖`", 1e-5, 5e-3, required=True, heading="rel L2")
+    ]
     max_error: Annotated[
-        Number, Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3, heading="max err")
+        Number,
+        Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3, required=True, heading="max err"),
     ]
     lse_error: Annotated[
         Number | None,

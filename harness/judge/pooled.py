@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from fmha.harness.judge.limits import Biases, misses
 from fmha.harness.judge.metrics import Bias, Measurement
+from fmha.harness.judge.numbers import Number
 from fmha.harness.judge.status import Status
 
 # What products truncated in float32 take from O by themselves, which no number of configurations averages away.
@@ -34,7 +35,7 @@ class _Step(Protocol):
     def variant(self) -> _Variant | None: ...
 
 
-class Judged(Protocol):
+class JudgedOutcome(Protocol):
     """A configuration with its status and what was measured of it."""
 
     @property
@@ -56,14 +57,14 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """A figure over the configurations of a group, with `text` that says it. `value` is in the limit's unit."""
+    """A figure over all configurations of a run that have something in common, those that failed left out."""
 
-    group: str
+    group: str = field(metadata={"description": "a variant, or a parameter with its value"})
     name: Literal["pooled_slope", "pooled_lse"]
-    value: float
-    limit: float
+    value: Number = field(metadata={"description": "in the unit of the limit"})
+    limit: Number
     configurations: int
-    text: str
+    text: str = field(metadata={"description": "the figure in words"})
 
     @property
     def missed(self) -> bool:
@@ -74,7 +75,7 @@ class Pooled:
         return f"{self.group}: {self.text}"
 
 
-def pooled(outcomes: Sequence[Judged], biases: Biases | None) -> tuple[Pooled, ...]:
+def pooled(outcomes: Sequence[JudgedOutcome], biases: Biases | None) -> tuple[Pooled, ...]:
     """The figures of every variant, and all others that miss their limit, the worst first."""
     if biases is None:
         return ()
@@ -82,7 +83,7 @@ def pooled(outcomes: Sequence[Judged], biases: Biases | None) -> tuple[Pooled, .
     return tuple(sorted(told, key=lambda figure: not figure.missed))
 
 
-def figures(outcomes: Sequence[Judged], biases: Biases) -> Iterator[Pooled]:
+def figures(outcomes: Sequence[JudgedOutcome], biases: Biases) -> Iterator[Pooled]:
     """Those of every group. Only what passed by itself is pooled: what failed is told already, and would be told again
     by every group it is in."""
     passed = [outcome for outcome in outcomes if outcome.status is Status.PASS and any(_biases(outcome))]
@@ -91,9 +92,9 @@ def figures(outcomes: Sequence[Judged], biases: Biases) -> Iterator[Pooled]:
             yield from _figures(name, members, biases)
 
 
-def _groups(outcomes: Sequence[Judged]) -> dict[str, list[Judged]]:
+def _groups(outcomes: Sequence[JudgedOutcome]) -> dict[str, list[JudgedOutcome]]:
     """By variant, and by every value of every parameter."""
-    groups: dict[str, list[Judged]] = {}
+    groups: dict[str, list[JudgedOutcome]] = {}
     for outcome in outcomes:
         if outcome.step.variant is not None:
             groups.setdefault(f"{VARIANT}{outcome.step.variant.name}", []).append(outcome)
@@ -102,7 +103,7 @@ def _groups(outcomes: Sequence[Judged]) -> dict[str, list[Judged]]:
     return groups
 
 
-def _figures(group: str, members: Sequence[Judged], biases: Biases) -> Iterator[Pooled]:
+def _figures(group: str, members: Sequence[JudgedOutcome], biases: Biases) -> Iterator[Pooled]:
     found = [bias for outcome in members for bias in _biases(outcome)]
     measures: tuple[tuple[Literal["pooled_slope", "pooled_lse"], Callable[[list[Bias]], tuple[float, str]]], ...]
     measures = (("pooled_slope", _slope), ("pooled_lse", _lse))
@@ -113,7 +114,7 @@ def _figures(group: str, members: Sequence[Judged], biases: Biases) -> Iterator[
         yield Pooled(group, name, value, limit, len(members), words)
 
 
-def _biases(outcome: Judged) -> Iterator[Bias]:
+def _biases(outcome: JudgedOutcome) -> Iterator[Bias]:
     for measurement in (outcome.measurement, outcome.drawn):
         if measurement is not None and measurement.bias is not None:
             yield measurement.bias

@@ -193,7 +193,7 @@ class Speed:
     time: str
     share: str  # of the roof
     clock: str
-    judged: speed.Judged | None
+    judged: speed.JudgedSpeed | None
 
 
 def _speeds(items: Sequence[ConfigurationRecord]) -> Iterator[Speed]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays, softmax_scale
 from fmha.harness.kernel_side.choice import ARCH
 from fmha.harness.kernel_side.launch import Call, forward_grid, tile_rows, walkers_of
 from fmha.harness.kernel_side.params import query_blocks
@@ -70,7 +70,7 @@ def given(
     return Given(item, inputs)
 
 
-def _lists(random: np.random.Generator, item: Configuration) -> Sparse | None:
+def _lists(random: np.random.Generator, item: Configuration) -> SparseArrays | None:
     """The sparse branch: of every query as many rows as its list may have, each once, in no order."""
     if not item.topk:
         return None
@@ -78,7 +78,7 @@ def _lists(random: np.random.Generator, item: Configuration) -> Sparse | None:
     count = int(np.prod(shape))
     k, v = numbers(count, 3).reshape(shape), None if item.kv == "shared" else numbers(count, 4).reshape(shape)
     lists = [random.permutation(item.s_sparse)[: item.topk] for _ in range(item.batch * item.t)]
-    return Sparse(k, v, np.stack(lists).astype(np.int32).reshape(item.batch, item.t, item.topk))
+    return SparseArrays(k, v, np.stack(lists).astype(np.int32).reshape(item.batch, item.t, item.topk))
 
 
 def _drawn(random: np.random.Generator, pattern: str, count: int, longest: int) -> NDArray[np.int32] | None:

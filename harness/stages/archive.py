@@ -23,7 +23,7 @@ from fmha.harness.judge.status import Status, exit_code
 from fmha.harness.stages.apart import JudgeApart
 from fmha.harness.stages.coverage import RunCoverage, collect
 from fmha.harness.stages.outcome import Outcome
-from fmha.harness.stages.plan import Plan, RunElsewhere
+from fmha.harness.stages.plan import Plan
 from fmha.harness.stages.preflight import GitFacts
 
 MOST_DIRTY_FILES = 100
@@ -58,7 +58,7 @@ class Circumstances:
     durations: Mapping[str, float]
     started: datetime
     finished: datetime
-    elsewhere: RunElsewhere | None = None
+    elsewhere: model.Elsewhere | None = None
     drawn: int | None = None  # the second seed of the inputs
     biases: Biases | None = None  # what is held of all configurations together
 
@@ -68,7 +68,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     outcomes, covered = collect(outcomes)
     order = {step.configuration.id: place for place, step in enumerate(run.plan.steps)}
     ordered = sorted(outcomes, key=lambda outcome: order[outcome.id])
-    limits = list(dict.fromkeys(outcome.limits for outcome in ordered))
+    limits = [dict(gates) for gates in dict.fromkeys(tuple(outcome.limits.items()) for outcome in ordered)]
     together = pooled(ordered, run.biases)
     return model.RunRecord(
         started=run.started.replace(microsecond=0),
@@ -86,19 +86,19 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             schedule=run.schedule,
             matrix_sha256=run.matrix_sha256,
         ),
-        elsewhere=model.Elsewhere(**asdict(run.elsewhere)) if run.elsewhere else None,
+        elsewhere=run.elsewhere,
         variants=[_variant(run.builds[name]) for variant in run.plan.variants if (name := variant.name) in run.builds],
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
-        configurations=[_configuration(outcome, limits.index(outcome.limits)) for outcome in ordered],
+        configurations=[_configuration(outcome, limits.index(dict(outcome.limits))) for outcome in ordered],
         sources=excerpts(run.git.root, outcomes),
         judge=_judge(run.judge, run.apart),
-        limits=[{item.name: model.Limit(bound=item.bound, limit=item.limit) for item in held} for held in limits],
+        limits=limits,
         verdict=_verdict(
             outcomes,
             failed=(run.apart is not None and run.apart.refused) or any(figure.missed for figure in together),
         ),
         coverage=_coverage(covered),
-        pooled=[model.Pooled(**asdict(figure)) for figure in together],
+        pooled=list(together),
     )
 
 
@@ -215,7 +215,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
         status=outcome.status,
         withheld=outcome.withheld,
         reasons=list(outcome.reasons),
-        failed_checks=[model.FailedCheck(**asdict(check)) for check in outcome.failed_checks],
+        failed_checks=list(outcome.failed_checks),
         metrics=outcome.measurement,
         drawn=outcome.drawn,
         met=list(outcome.met),

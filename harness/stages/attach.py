@@ -22,7 +22,6 @@ from fmha.harness.stages.host_checkout import RunPlace, find_checkout
 from fmha.harness.stages.laid_out import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
-from fmha.harness.stages.plan import RunElsewhere
 from fmha.harness.stages.preflight import GitFacts
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8}")
@@ -66,7 +65,9 @@ def attach(
     facts = GitFacts(place.root, job.sha, job.order.branch, ())
     prepared = prepare_for(request, facts, matrix, host)
     if mine is None or mine.request is None:
-        prepared = replace(prepared, elsewhere=RunElsewhere(place.host.name, job.judge))
+        from fmha.harness.archive.record import Elsewhere  # the model of records, which few who attach wait for
+
+        prepared = replace(prepared, elsewhere=Elsewhere(host=place.host.name, judge=job.judge))
     archive.prepare(prepared.results)
     return conclude(prepared, observer, show)
 

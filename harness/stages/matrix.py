@@ -193,7 +193,7 @@ def _judged(drawn: Drawn, step: Step, context: Context) -> gate.Judgement:
     return gate.judge(drawn.measurement, drawn.findings, gates.thresholds, gates.resources, build, gates.biases)
 
 
-def _limits(step: Step, context: Context) -> tuple[Limit, ...]:
+def _limits(step: Step, context: Context) -> Mapping[str, Limit]:
     build = context.builds.get(step.variant.name) if step.variant else None
     gates = context.matrix.gates_for(step.configuration)
     return gate.limits(gates.thresholds, gates.resources, build, gates.biases)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from fmha.harness.contract.protocol import Cell, FindingRecord, Measurement, Timed, Variant
-from fmha.harness.judge.limits import Check, Limit
+from fmha.harness.judge.limits import FailedCheck, Limit
 from fmha.harness.judge.status import Status
 
 Withheld = Literal["guard", "stopped"]
@@ -38,14 +38,14 @@ class Outcome:
     step: Step
     status: Status
     reasons: tuple[str, ...] = ()
-    failed_checks: tuple[Check, ...] = ()
+    failed_checks: tuple[FailedCheck, ...] = ()
     measurement: Measurement | None = None
     findings: tuple[FindingRecord, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     timing: Timed | None = None
     noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
-    limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
+    limits: Mapping[str, Limit] = field(default_factory=dict)  # all gates that it was, or would have been, held to
     drawn: Measurement | None = None  # on the inputs of the seed that the run drew
     met: tuple[str, ...] = ()  # schedules that the run drew for it besides its own
     place: str = ""  # which of several hosts, GPUs or nodes it ran on

@@ -21,12 +21,13 @@ from fmha.harness.kernel_side import abi
 from fmha.harness.stages import guard, matrix, shrink
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer, Outcome
-from fmha.harness.stages.plan import Plan, RunElsewhere, RunSelection, make_plan
+from fmha.harness.stages.plan import Plan, RunSelection, make_plan
 from fmha.harness.stages.preflight import GitFacts, git_facts
 
 # What a host's runner, which starts in the middle, does without is loaded where it is needed.
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
+    from fmha.harness.archive.record import Elsewhere
     from fmha.harness.stages.apart import JudgeApart
     from fmha.harness.stages.archive import Circumstances
 
@@ -94,7 +95,7 @@ class PreparedRun:
     drawn: int | None
     schedules: tuple[str, ...]
     results: Path
-    elsewhere: RunElsewhere | None = None
+    elsewhere: Elsewhere | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
 
     @property

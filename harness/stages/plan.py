@@ -26,14 +26,6 @@ class RunSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class RunElsewhere:
-    """Of a run that another checkout has asked for: the host that alone says what was, and which ancestor judges."""
-
-    host: str
-    judge: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order of the work: the guard first. There is always at least one of each."""
 

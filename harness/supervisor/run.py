@@ -43,7 +43,7 @@ _SHOWN = 300
 _SAYS = frozenset(("facts", "build", "event", "note", "ready", "alive", "failed", "end"))
 
 
-class CancelledError(BaseException):
+class RunCancelledError(BaseException):
     """Somebody asked the run to end. No Exception, so that nobody takes it for a failure of theirs."""
 
 
@@ -59,7 +59,7 @@ def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxy
         outcome = ("done", "", "")
     except HostError as error:
         outcome = ("failed", error.what, error.next_step)
-    except CancelledError:
+    except RunCancelledError:
         asked = directory.cancel.exists()
         outcome = ("cancelled", "cancelled", "") if asked else ("lost", "the supervisor was told to end by SIGTERM", "")
     except Exception as error:
@@ -437,7 +437,7 @@ class _Run:
 
 def _cancel(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise CancelledError
+    raise RunCancelledError
 
 
 def _beat(path: Path) -> None:

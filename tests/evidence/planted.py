@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import ConfigurationRecord, FailedCheck, Parameters
+from fmha.harness.archive.record import ConfigurationRecord, Parameters
 from fmha.harness.contract.protocol import Configuration
 from fmha.harness.judge.findings import FindingRecord
+from fmha.harness.judge.limits import FailedCheck
 from fmha.harness.judge.status import Status
 from tests.evidence.records import record
 

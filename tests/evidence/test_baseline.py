@@ -48,6 +48,6 @@ def test_noise_of_other_seeds_is_not_kept() -> None:
 
 def test_noise_under_another_limit_is_not_kept() -> None:
     """Under it other configurations may miss a gate under a seed, and have no noise then."""
-    strict, loose = ((Limit("cosine", "at least", limit),) for limit in (0.9999, 0.99))
+    strict, loose = ({"cosine": Limit("at least", limit)} for limit in (0.9999, 0.99))
     base = accepted(record(outcomes={name: {"limits": strict} for name in IDS}))
     assert set(kept_noise(record(outcomes={SHORT: {"limits": loose}, LONG: {"limits": strict}}), base, SEEDS)) == {LONG}

@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import Held, Pooled
+from fmha.harness.archive.record import Held
 from fmha.harness.contract.protocol import FindingRecord
 from fmha.harness.evidence import github, junit
 from fmha.harness.judge.comparison.comparison import Kind, Regression
+from fmha.harness.judge.pooled import Pooled
 from fmha.harness.judge.status import Status
 from tests.evidence.records import IDS, record
 

@@ -188,7 +188,7 @@ def gates(**limits: float) -> dict[str, Any]:
     """An outcome's change of some gates: the least cosine, or the most of another figure."""
     held = {"cosine": 0.999996, "lse_error": 1e-4, "spill_bytes": 0.0} | limits
     bounds = {name: "at least" if name == "cosine" else "at most" for name in held}
-    return {"limits": tuple(Limit(name, bounds[name], limit) for name, limit in held.items())}  # type: ignore[arg-type]
+    return {"limits": {name: Limit(bounds[name], limit) for name, limit in held.items()}}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

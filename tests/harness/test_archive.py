@@ -24,7 +24,7 @@ from fmha.harness.contract.protocol import BuildResult, Configuration, FindingRe
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.hosts import HostProvenance, Machine
 from fmha.harness.judge.identity import identity
-from fmha.harness.judge.limits import Check
+from fmha.harness.judge.limits import FailedCheck
 from fmha.harness.judge.status import Status
 from fmha.harness.stages.archive import Circumstances, make_record
 from fmha.harness.stages.outcome import Outcome, Step
@@ -48,7 +48,7 @@ def record(host: str = "emulator", configurations: int = 3) -> RunRecord:
         steps[1],
         Status.FAIL,
         ("cosine is nan",),
-        (Check("cosine", math.nan, 0.9, "at least"),),
+        (FailedCheck("cosine", math.nan, 0.9, "at least"),),
         wild,
         (RACE, odd),
         {"warp_instructions": 5, "rate": math.nan},

@@ -136,6 +136,6 @@ def test_a_kernel_without_its_figures_did_not_pass_them() -> None:
 
 def test_every_gate_has_its_limit_on_record() -> None:
     """What is recorded is the very list that was gone through: a figure that is gated has a limit there."""
-    held = {item.name: item.limit for item in gates(LIMITS, MOST, BUILT)}
+    held = {name: item.limit for name, item in gates(LIMITS, MOST, BUILT).items()}
     named = {**LIMITS.limits} | asdict(MOST) | {f"combine_{name}": value for name, value in asdict(MOST).items()}
     assert held == named | {"unwritten": 0, "nonfinite_mismatches": 0, "hazards": 0}

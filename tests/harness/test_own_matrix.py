@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.config import Matrix, load, parse_filter
+from fmha.harness.config import Matrix, load, matrix_document, parse_filter
+from fmha.harness.config.own_kernels import own_thresholds_section
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.judge.identity import identity
+from fmha.harness.judge.metrics import OF_ANY_KERNEL, Metric
 
 
 @pytest.fixture
@@ -65,6 +67,19 @@ def test_what_is_wrong_names_its_place(project: Path, old: str, new: str, words:
     with pytest.raises(ConfigError, match=words) as caught:
         read(project)
     assert str(caught.value).startswith("matrix.yaml:")
+
+
+def test_a_metric_that_came_later_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it needs no edit of any matrix.yaml; the three that were there from the beginning are asked for."""
+    metrics = {**OF_ANY_KERNEL, "mean_error": Metric("mean error", "`mean abs(o - o_ref)`", 1e-6, 1e-3)}
+    monkeypatch.setattr(matrix_document, "METRICS", metrics)
+    section = own_thresholds_section(metrics)
+    limits = {"cosine": 0.9999, "relative_l2": 1e-3, "max_error": 1e-3}
+    assert section(**limits).limits() == limits
+    assert section(**limits, mean_error=1e-4).limits() == {**limits, "mean_error": 1e-4}
+    for name in limits:
+        with pytest.raises(ValueError, match=name):
+            section(**{other: limit for other, limit in limits.items() if other != name})
 
 
 def test_an_error_of_the_adapter_names_its_line(project: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fmha.harness.judge.configuration import Configuration
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse, make_inputs
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays, make_inputs
 from fmha.harness.judge.oracle.reference import Reference, dense_range, keys_seen, reference
 from fmha.harness.judge.random_cases import Space, draw
 
@@ -195,14 +195,14 @@ def test_a_gathered_row_is_a_key() -> None:
     """All rows listed in order, on the sparse side, are the dense branch."""
     inputs = plain(1)
     listed = np.broadcast_to(np.arange(48, dtype=np.int32), (2, 32, 48))
-    gathered = replace(without_dense(inputs), sparse=Sparse(inputs.k, inputs.v, listed))
+    gathered = replace(without_dense(inputs), sparse=SparseArrays(inputs.k, inputs.v, listed))
     same(reference(inputs), reference(gathered))
 
 
 def test_an_index_listed_twice_counts_twice_and_invalid_ones_do_not_count() -> None:
     inputs = plain(2, t=1, batch=1)
     indices = np.array([[[5, 5, -1, 48, 7, 9]]], dtype=np.int32)
-    sparse = Sparse(inputs.k, inputs.v, indices, np.array([[5]], dtype=np.int32))
+    sparse = SparseArrays(inputs.k, inputs.v, indices, np.array([[5]], dtype=np.int32))
     k, _ = keys_seen(replace(without_dense(inputs), sparse=sparse), 0, 0)
     assert np.array_equal(k, from_bf16(inputs.k[0, [5, 5, 7]]))
 

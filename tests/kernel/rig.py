@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fmha.harness.contract.device import Device
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse, softmax_scale
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays, softmax_scale
 from fmha.harness.judge.oracle.outputs import POISON, POISON_BF16, Outputs
 from fmha.harness.judge.oracle.reference import Reference, reference
 from fmha.harness.kernel_side.launch import Call
@@ -25,7 +25,7 @@ Bits = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is attended over, and how the answer is wanted."""
+    """What is attended over, and how the answer is wanted: fields of `Call`, by their names there."""
 
     inputs: Inputs
     normalise: bool = False
@@ -34,8 +34,13 @@ class Problem:
 
     def replace(self, **fields: Any) -> Problem:
         """With other fields, of the problem's own or of its inputs."""
-        own = {name: fields.pop(name) for name in ("normalise", "output_bf16", "splits") if name in fields}
+        own = {name: fields.pop(name) for name in self.asked if name in fields}
         return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, **fields), **own)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How the answer is wanted, by the fields of `Call`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "inputs"}
 
     @property
     def call(self) -> Call:
@@ -53,9 +58,7 @@ class Problem:
             window_left=self.inputs.window_left,
             window_right=self.inputs.window_right,
             scale=self.inputs.scale,
-            normalise=self.normalise,
-            output_bf16=self.output_bf16,
-            splits=self.splits,
+            **self.asked,
         )
 
 
@@ -87,7 +90,7 @@ def make_problem(
         outside = rng.choice([-1, s_sparse, 2**31 - 1, -(2**31)], indices.shape)
         indices = np.where(rng.random(indices.shape) < 0.1, outside, indices).astype(np.int32)
         rows = (batch, s_sparse, head_dim)
-        sparse = Sparse(normal(*rows), None if shared_kv else normal(*rows), indices, sparse_lens)
+        sparse = SparseArrays(normal(*rows), None if shared_kv else normal(*rows), indices, sparse_lens)
         inputs = dataclasses.replace(inputs, sparse=sparse)
     return Problem(inputs).replace(**fields)
 

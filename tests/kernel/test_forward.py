@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fmha.emulator.explore import schedules_of
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import parse_id
-from fmha.harness.judge.oracle.inputs import Sparse
+from fmha.harness.judge.oracle.inputs import SparseArrays
 from fmha.harness.judge.oracle.outputs import Outputs
 from fmha.harness.judge.oracle.reference import reference, sparse_rows
 from fmha.harness.kernel_side.launch import launch_attention
@@ -99,7 +99,7 @@ def poisoned(problem: Problem) -> Problem:
         for b, i in np.ndindex(*sparse.indices.shape[:2]):
             unnamed[b, sparse_rows(sparse, b, i)] = False
         k, v = filled(sparse.k, unnamed, filling), filled(sparse.v, unnamed, filling)
-        changed["sparse"] = Sparse(k, v, sparse.indices, sparse.lens)
+        changed["sparse"] = SparseArrays(k, v, sparse.indices, sparse.lens)
     assert changed, "nothing to poison"
     return problem.replace(**changed)
 

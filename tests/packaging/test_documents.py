@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -96,9 +97,12 @@ def test_modules_that_a_page_names_exist(name: str) -> None:
     assert missing == []
 
 
+ARCHITECTURE = ROOT / "docs/understand/architecture.md"
+
+
 def test_the_ways_of_data_name_functions_that_are_there() -> None:
     """In each line of architecture.md's two ways: a type, functions, and the files that have them."""
-    page = (ROOT / "docs/understand/architecture.md").read_text(encoding="utf-8")
+    page = ARCHITECTURE.read_text(encoding="utf-8")
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     lines = re.findall(
         r"^.{15}(?:[\w. ,]+?) {2,}([\w:., ]+?) {2,}(\S.*)$", page.partition("## The way of a config")[2], re.MULTILINE
@@ -112,6 +116,45 @@ def test_the_ways_of_data_name_functions_that_are_there() -> None:
             missing += [f"{name}: {where}"] if not re.search(rf"\b{name}\b", text) else []
     assert missing == []
     assert seen > 20
+
+
+CODE = frozenset({".py", ".cpp", ".hpp", ".cu", ".cuh", ".h"})
+
+
+def mapped() -> list[str]:
+    """The folders and files of architecture.md's map, each with those above it: as `harness/judge/oracle`."""
+    block = ARCHITECTURE.read_text(encoding="utf-8").partition("## Rooms")[2].split("```")[1]
+    found, above = [], [""] * 4
+    for indent, names in re.findall(r"^((?:  ){0,3})(?! )([\w./]+(?:, [\w./]+)*)  ", block, re.MULTILINE):
+        depth = len(indent) // 2
+        above[depth] = names.rstrip("/")
+        found += ["/".join((*above[:depth], name.rstrip("/"))) for name in names.split(", ")]
+    return found
+
+
+def test_the_map_has_every_folder_and_nothing_else() -> None:
+    """A folder that has code is in the map, if any that lies beside it is."""
+    found = mapped()
+    assert [name for name in found if not (ROOT / name).exists()] == []
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    code = {Path(name).parent for name in tracked if Path(name).suffix in CODE}
+    folders = {str(folder) for path in code for folder in (path, *path.parents)} - {"."}
+    opened = {str(Path(name).parent) for name in found if (ROOT / name).is_dir()} - {"tests", "docs"}
+    missing = [name for name in sorted(folders) if str(Path(name).parent) in opened and name not in found]
+    assert missing in ([], ["scripts"])
+    assert len(found) > 70
+
+
+def test_the_device_that_the_architecture_quotes_is_that_of_the_contract() -> None:
+    page = ARCHITECTURE.read_text(encoding="utf-8").partition("class Device(Protocol):")[2].partition("```")[0]
+    quoted = [line.partition("  #")[0].strip() for line in page.splitlines() if line.strip()]
+    source = (ROOT / "harness/contract/device.py").read_text(encoding="utf-8")
+    (device,) = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Device")
+    said = [node for node in device.body if not isinstance(node, ast.Expr)]  # without its docstring
+    for node in said:
+        if isinstance(node, ast.FunctionDef):
+            node.body = [ast.Pass()]
+    assert [ast.unparse(node).partition(":\n")[0] for node in said] == [line.replace('"', "'") for line in quoted]
 
 
 def test_records_that_pages_and_tests_name_are_committed() -> None:

@@ -18,15 +18,8 @@ ASKED_FOR = frozenset({"__init__.py", "__main__.py", "fmha_kernels.py"})
 BEHIND_COMMANDS = frozenset({"harness/evidence", "harness/see", "harness/stages"})
 # One thing in two rooms of which neither may import the other, or of which one is the plain data of the other.
 SHARED_CLASSES = {
-    "CancelledError": "a run that ends because somebody asked: in the client, and in what is shipped to hosts",
     "Device": "what a launch is written over, and the emulator's, which users import",
-    "Drawn": "a configuration under another seed: its numbers, and its tensors",
-    "Gemm": "the kernel of two examples, which are copied one at a time",
-    "Judged": "what was judged: a speed, a configuration",
-    "Limit": "a gate: as the judge holds it, as a record has it",
     "Pace": "how long a CTA takes, of kernels of sm_100a and of sm_90a",
-    "Pooled": "a figure over configurations: as the judge has it, as a record has it",
-    "Sparse": "the sparse branch: as tensors, which users import, and as arrays",
 }
 
 

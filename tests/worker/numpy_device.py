@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fmha.harness.contract.device import DeviceError, LaunchConfig, LaunchReport, TensorMapSpec
 from fmha.harness.contract.protocol import FindingRecord
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays
 from fmha.harness.judge.oracle.reference import denominator, reference
 from fmha.harness.kernel_side.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
 from fmha.harness.worker.launch.scatter import packed, unpacked
@@ -118,7 +118,7 @@ class NumpyDevice:
         bounds = (None if fields[name] == UNLIMITED else fields[name] for name in ("window_left", "window_right"))
         branch = None
         if fields["topk"]:
-            branch = Sparse(
+            branch = SparseArrays(
                 self._bits(fields["sparse_k"], sparse),
                 None if shared else self._bits(fields["sparse_v"], sparse),
                 self._integers(fields["sparse_indices"], (batch, t, fields["topk"])),

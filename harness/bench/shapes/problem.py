@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.judge.oracle import reference as definition
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays
 from fmha.harness.kernel_side import params
 from fmha.harness.kernel_side.choice import kind_of
 
@@ -131,7 +131,7 @@ def reference(p: Problem, x: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np
     none = np.zeros((p.batch, 0, p.head_dim), np.uint16)
     sparse = None
     if p.topk:
-        sparse = Sparse(
+        sparse = SparseArrays(
             x.get("sparse_k", none),
             None if p.shared_kv else x.get("sparse_v", none),
             x["sparse_indices"],

@@ -10,7 +10,7 @@ import numpy as np
 from fmha import Build, Case, Field, Kernel, Launch, Output, from_bf16, to_bf16
 
 
-class Gemm(Kernel):
+class CuteGemm(Kernel):
     """C = A B^T: A [m, k] and B [n, k] in bf16, C [m, n] in float32. A CTA has `rows` by `columns` of C."""
 
     source = "gemm.py"

@@ -70,7 +70,8 @@ class Comparison:
     compared: int
     unasked: int = 0  # configurations of the earlier run that nobody asked the later one for
     guards: int = 0  # of those compared, which ran to guard a selection that has no guard of its own
-    speeds: Mapping[str, speed.Judged] = field(default_factory=dict)  # by configuration, where timed beside the earlier
+    # By configuration, where it was timed beside the earlier one.
+    speeds: Mapping[str, speed.JudgedSpeed] = field(default_factory=dict)
 
 
 def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = None) -> Comparison:
@@ -229,7 +230,7 @@ def _measured(base: RunRecord, new: RunRecord) -> bool:
     return same_inputs(own, new)
 
 
-def _speed(b: ConfigurationRecord, base: RunRecord) -> speed.Judged | None:
+def _speed(b: ConfigurationRecord, base: RunRecord) -> speed.JudgedSpeed | None:
     """The verdict on a configuration that was timed beside the commit of `base`."""
     timing = b.timing
     if timing is None or timing.beside != base.commit.sha:
@@ -237,7 +238,7 @@ def _speed(b: ConfigurationRecord, base: RunRecord) -> speed.Judged | None:
     return speed.judge(timing.beside_seconds, timing.seconds, timing.beside_clock_mhz, timing.clock_mhz, seed=0)
 
 
-def _slower(speeds: Mapping[str, speed.Judged]) -> Iterator[Regression]:
+def _slower(speeds: Mapping[str, speed.JudgedSpeed]) -> Iterator[Regression]:
     for name, judged in speeds.items():
         if judged.verdict is speed.SpeedVerdict.SLOWER:
             yield Regression(Kind.SPEED, name, "seconds", judged.base_seconds, judged.new_seconds, str(judged))

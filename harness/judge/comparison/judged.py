@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import ConfigurationRecord, Limit
+from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.judge.limits import Limit
 from fmha.harness.judge.status import Status
 
 MOST_NAMED = 6

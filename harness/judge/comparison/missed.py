@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fmha.harness.judge.limits import misses
 
 if TYPE_CHECKING:
-    from fmha.harness.archive.record import Pooled, RunRecord
+    from fmha.harness.archive.record import RunRecord
+    from fmha.harness.judge.pooled import Pooled
 
 
 def missed(record: RunRecord) -> list[Pooled]:

@@ -32,7 +32,7 @@ class SpeedVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedSpeed:
     """`low` and `high` bound new/base - 1 with CONFIDENCE; `change` is its estimate. Clocks are medians in MHz."""
 
     verdict: SpeedVerdict
@@ -60,7 +60,7 @@ def judge(
     new_clock: Sequence[float] = (),
     *,
     seed: int,
-) -> Judged:
+) -> JudgedSpeed:
     """The verdict on seconds of `base` and `new` in the same rounds; clocks in MHz, one a round, or none.
 
     The ratios of the rounds are taken in logarithm, so that a drift that both builds see cancels, and averaged with
@@ -77,7 +77,7 @@ def judge(
     change, interval, wide = _estimate(ratios, seed)
     clocks = (_median(base_clock), _median(new_clock))
     verdict, reason = _verdict(len(base), interval, wide, change, clocks)
-    return Judged(
+    return JudgedSpeed(
         verdict,
         math.expm1(change),
         math.expm1(interval[0]),

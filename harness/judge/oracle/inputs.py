@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.judge.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets, Scale
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.kinds import Drawn, reshape
+from fmha.harness.judge.oracle.kinds import DrawnTensors, reshape
 
 # NaN, +inf, -inf, both largest finite values and a NaN that signals: what must never reach an output.
 POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], dtype=np.uint16)
@@ -28,7 +28,7 @@ def poison(shape: tuple[int, ...]) -> NDArray[np.uint16]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sparse:
+class SparseArrays:
     """The sparse branch: k and v [batch, s_sparse, head_dim] bf16 bits, v None when V is K; indices [batch, t, topk]
     and lens [batch, t] int32, lens None for topk."""
 
@@ -56,7 +56,7 @@ class Inputs:
     window_right: int | None = None
     kv_lens: NDArray[np.int32] | None = None
     query_offsets: NDArray[np.int32] | None = None
-    sparse: Sparse | None = None
+    sparse: SparseArrays | None = None
     sink: NDArray[np.float32] | None = None
     q_lens: NDArray[np.int32] | None = None
 
@@ -85,7 +85,7 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
         q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
     elif item.data != "normal":
         listed = (lists.k, lists.v, lists.indices, lists.lens) if lists else (None,) * 4
-        reshape(generator, item, scale, Drawn(q, k, v, kv_lens, offsets, *listed))
+        reshape(generator, item, scale, DrawnTensors(q, k, v, kv_lens, offsets, *listed))
     k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
     if kv_lens is not None:
         padding = np.arange(item.s_k) >= kv_lens[:, np.newaxis]
@@ -133,12 +133,12 @@ def _lists(generator: np.random.Generator, item: Configuration) -> _Lists:
     return _Lists(k, v, indices, _lengths(generator, item.sparse_lens, (item.batch, item.t), item.topk))
 
 
-def _rounded(lists: _Lists, rows: int) -> Sparse:
+def _rounded(lists: _Lists, rows: int) -> SparseArrays:
     k_bits, v_bits = round_to_bf16(lists.k), None if lists.v is None else round_to_bf16(lists.v)
     unnamed = ~_named_rows(lists.indices, lists.lens, rows)
     for bits in (k_bits, v_bits):
         _poison(bits, unnamed)
-    return Sparse(k_bits, v_bits, lists.indices, lists.lens)
+    return SparseArrays(k_bits, v_bits, lists.indices, lists.lens)
 
 
 def _indices(generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int) -> NDArray[np.int32]:

@@ -1,4 +1,5 @@
-"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place.
+"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place. (*extreme*
+is the one that is drawn otherwise: `make_inputs` of inputs.py.)
 
 N(0, 1) has logits of a few units either way: the running maximum has its final value, or nearly, after one tile, no key
 matters much, and values cancel. A kernel may then lose its rescale, a key at the edge of a mask or a thousandth of O,
@@ -64,7 +65,7 @@ WIDE: Final = 4.0  # its deviation
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnTensors:
     """q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], or of several K/V heads [batch, s_k, kv_heads,
     head_dim] for kinds that OF_ONE_HEAD does not name, v None when V is K; kv_lens and query_offsets [batch] or None;
     of the sparse branch, None without one, k and v [batch, s_sparse, head_dim], indices [batch, t, topk] and lens
@@ -81,12 +82,12 @@ class Drawn:
     lens: NDArray[np.int32] | None
 
 
-def reshape(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def reshape(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Makes standard normal tensors into data of the configuration's kind, which is one of this module's."""
     _KINDS[item.data](generator, item, scale, drawn)
 
 
-def _steps(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _steps(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Element 0 of a key says how many steps were before it, element 1 is 1; those of a query, by how much it minds."""
     q, rows = drawn.q, drawn.q.shape[:-1]
     q[..., 0] = generator.choice(GROWTH, rows) / scale
@@ -109,7 +110,7 @@ def _levels(generator: np.random.Generator, item: Configuration) -> Array:
     return levels
 
 
-def _carried(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _carried(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """A query is the key that carries it, as long as the logit asks for, and a little of what it was."""
     strength = CARRIED / (scale * item.head_dim)
     for b, i, h in np.ndindex(drawn.q.shape[:-1]):
@@ -118,7 +119,7 @@ def _carried(generator: np.random.Generator, item: Configuration, scale: float, 
             drawn.q[b, i, h] = strength * key + 0.25 * drawn.q[b, i, h]
 
 
-def _key(generator: np.random.Generator, item: Configuration, drawn: Drawn, b: int, i: int) -> Array | None:
+def _key(generator: np.random.Generator, item: Configuration, drawn: DrawnTensors, b: int, i: int) -> Array | None:
     """The key of a row; None where there is no key at all."""
     if drawn.indices is not None and drawn.sparse_k is not None and (item.s_k == 0 or generator.random() < 0.5):
         length = item.topk if drawn.lens is None else int(drawn.lens[b, i])
@@ -140,14 +141,14 @@ def _key(generator: np.random.Generator, item: Configuration, drawn: Drawn, b: i
     return key
 
 
-def _one_sign(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _one_sign(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     for array in (drawn.q, drawn.k, drawn.v, drawn.sparse_k, drawn.sparse_v):
         if array is not None:
             np.abs(array, out=array)
     drawn.q[1::2] *= -1.0
 
 
-def _faint(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _faint(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Where V is K, the keys as well: each row then weighs all of them alike."""
     for keys, values in ((drawn.k, drawn.v), (drawn.sparse_k, drawn.sparse_v)):
         array = keys if values is None else values
@@ -155,7 +156,7 @@ def _faint(generator: np.random.Generator, item: Configuration, scale: float, dr
             array *= FAINT
 
 
-def _loud(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _loud(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Each logit is 0: P is exact, where many that are nearly alike would be rounded to one side together. So would the
     sums of a part, which may be of 11 bits: columns have levels of their own, of which the first is the highest."""
     drawn.q[...] = 0.0
@@ -165,7 +166,7 @@ def _loud(generator: np.random.Generator, item: Configuration, scale: float, dra
             values[...] = LOUD / (item.s_k + item.topk) * level * (1.0 - SPREAD * np.abs(values))
 
 
-def _sink_key(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _sink_key(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """The last element of a key says whether it is a sink, that of a query how much of one. Without dense keys it is
     the first row that lists may name."""
     _calm(item, scale, drawn.q, NOISE)
@@ -183,7 +184,7 @@ def _sink_key(generator: np.random.Generator, item: Configuration, scale: float,
             first_values[entry, place] *= SINK_VALUE
 
 
-def _recency(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _recency(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """The last element of a key is its distance from the last key; a row of lists has one of its own."""
     _calm(item, scale, drawn.q, 1.0)
     drawn.q[..., -1] = generator.choice(FALLS, drawn.q.shape[:-1]) / scale
@@ -193,13 +194,13 @@ def _recency(generator: np.random.Generator, item: Configuration, scale: float, 
         drawn.sparse_k[..., -1] = -generator.random(drawn.sparse_k.shape[:-1])
 
 
-def _twins(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _twins(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Every key of a block is the block's first one and a little of what it was."""
     for keys in _keys_of(drawn):
         keys[...] = keys[:, np.arange(keys.shape[1]) // TWINS * TWINS] + APART * keys
 
 
-def _channels(generator: np.random.Generator, item: Configuration, scale: float, drawn: Drawn) -> None:
+def _channels(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Which channels are large, and their signs, are of the whole problem, as they are of a layer."""
     count = max(1, item.head_dim // CHANNELS)
     large = generator.choice(item.head_dim, count, replace=False)
@@ -213,13 +214,13 @@ def _calm(item: Configuration, scale: float, q: Array, deviation: float) -> None
     q *= deviation / (scale * math.sqrt(item.head_dim))
 
 
-def _keys_of(drawn: Drawn) -> Iterator[Array]:
+def _keys_of(drawn: DrawnTensors) -> Iterator[Array]:
     yield drawn.k
     if drawn.sparse_k is not None:
         yield drawn.sparse_k
 
 
-_KINDS: Final[Mapping[str, Callable[[np.random.Generator, Configuration, float, Drawn], None]]] = {
+_KINDS: Final[Mapping[str, Callable[[np.random.Generator, Configuration, float, DrawnTensors], None]]] = {
     "steps": _steps,
     "carried": _carried,
     "onesign": _one_sign,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.judge.oracle.bf16 import from_bf16
-from fmha.harness.judge.oracle.inputs import Inputs, Sparse
+from fmha.harness.judge.oracle.inputs import Inputs, SparseArrays
 
 Array = NDArray[np.float64]
 
@@ -126,7 +126,7 @@ def repeats(inputs: Inputs, b: int, i: int, keys: int) -> Array:
 def _values(inputs: Inputs, b: int) -> tuple[Array, Array]:
     """K and V of batch entry `b`, dense ones and then sparse, [s_k + s_sparse, head_dim] each; NaN where nothing may
     look."""
-    sources: list[Inputs | Sparse] = [inputs] if inputs.sparse is None else [inputs, inputs.sparse]
+    sources: list[Inputs | SparseArrays] = [inputs] if inputs.sparse is None else [inputs, inputs.sparse]
     k = from_bf16(np.concatenate([source.k[b] for source in sources]))
     if all(source.v is None for source in sources):
         return k, k
@@ -166,7 +166,7 @@ def dense_range(inputs: Inputs, b: int, i: int) -> slice:
     return slice(first, max(first, end))
 
 
-def sparse_rows(sparse: Sparse, b: int, i: int) -> NDArray[np.int32]:
+def sparse_rows(sparse: SparseArrays, b: int, i: int) -> NDArray[np.int32]:
     """The sparse rows that a query sees, in its list's order, a repeated one as often as it is listed."""
     listed = sparse.indices[b, i]
     if sparse.lens is not None:
