@@ -1,0 +1,45 @@
+"""The timing model: what a grid of several waves takes, its tail, and what L2 has for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch_time import uneven
+from fmha.emulator.timing.sharing import lasting
+from tests.emulator.timing_rig import H200, ONE_AN_SM, apart, cycles, kernel, loaded, timed, without_code
+
+
+def test_a_wave_and_its_tail():
+    gpu, body = architecture("h200"), apart("ex2.approx.ftz.f32", 256)
+    grids = (1, gpu.multiprocessors, gpu.multiprocessors + 1)
+    one, whole, tail = (cycles(body, ONE_AN_SM, grid=n, block=512) for n in grids)
+    assert one == whole
+    report, _ = timed(kernel(body), block=512)
+    assert tail == one + report.timing.modelled(without_code()).cycles  # the second on an SM finds its code there
+
+
+def test_the_last_cta_that_draws_is_at_work_longer_than_the_mean() -> None:
+    assert uneven([3.0] * 8, 4) == pytest.approx(1)
+    assert uneven([3.0] * 9, 4) == pytest.approx(9 / (27 / 4))
+    assert uneven([1.0, 5.0, 1.0, 1.0, 2.0], 2) == pytest.approx(1)
+
+
+def test_the_last_clusters_of_a_launch_have_for_themselves_what_others_leave() -> None:
+    full = [10.0, 10.0, 10.0, 40.0]
+    alone = [10.0, 10.0, 10.0, 20.0]
+    assert lasting(full, [(2, full), (1, full)]) == pytest.approx(50)  # three in turn at one place, then the longest
+    # Both of the first end at 10. Of the next two the shorter ends at 20, a quarter of the longer is done by then, and
+    # the rest takes three quarters of what it takes alone.
+    assert lasting(full, [(2, full), (1, alone)]) == pytest.approx(20 + 0.75 * 20)
+    cold = [15.0, 10.0, 10.0, 40.0]  # the first finds its code missing, and the longest takes its place
+    assert lasting(cold, [(2, full), (1, full)]) == pytest.approx(55)
+    assert lasting([15.0], [(1, [10.0])]) == pytest.approx(15)
+
+
+def test_what_neighbours_read_together_l2_delivers_once():
+    """So that 132 SMs that read the same get what a port gives, and those that read their own what L2 does."""
+    nbytes = 32 * 8192
+    together, apart = loaded(0).cycles, loaded(8192).cycles
+    assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
+    assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
