@@ -341,6 +341,25 @@ def test_a_bulk_store_of_a_whole_warp_is_one_for_lanes_of_equal_operands(lane, s
     assert sum(report.timing._recorder.clusters[0]["written"].values()) == 16 * stores
 
 
+@pytest.mark.parametrize(("copy", "nbytes"), [("8", 256), ("16", 512), ("16, 8", 256), ("16, 0", 0)])
+def test_a_non_bulk_copy_reads_what_its_sizes_say(copy: str, nbytes: int) -> None:
+    """A source of half a copy's bytes is half of them, one of none is none."""
+    size, _, source = copy.partition(", ")
+    body = f"""ld.param.u64 %rd1, [out]; mov.u32 %r1, %laneid; mul.wide.u32 %rd2, %r1, {size};
+add.s64 %rd1, %rd1, %rd2; mov.u32 %r2, stage;
+mad.lo.u32 %r3, %r1, {size}, %r2;
+cp.async.{"cg" if size == "16" else "ca"}.shared.global [%r3], [%rd1], {size}{", " + source if source else ""};
+cp.async.wait_all;"""
+    device = emulator.Device(timing="h200", checks=False)
+    data = device.alloc(512, "data", zeroed=True)
+    timing = device.launch(
+        kernel(body, ".reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 16 .b8 stage[512];"), "k", 1, 32, [data.address]
+    ).timing
+    assert timing is not None
+    asked = sum(timing._recorder.clusters[0]["read"].values())
+    assert asked == nbytes
+
+
 def test_memory_keeps_its_rate_when_the_clock_falls():
     """So that it moves more in a cycle, of which there are fewer a second."""
     load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 8192, [%r4];"
