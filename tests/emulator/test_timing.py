@@ -311,6 +311,36 @@ def test_a_line_that_was_read_before_is_not_waited_for_as_memory_is():
     assert twice(16) == twice(8)
 
 
+def test_what_l2_answers_does_not_wait_for_what_memory_has_been_asked_for():
+    """A line that was read before waits for L2, which has its part of the copies, and not until memory has brought
+    each CTA's own 32 KB."""
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], 16384, [%r4];"
+    body = f"""{BULK.replace("%rd<4>", "%rd<9>")}
+        ld.param.u64 %rd3, [table];
+        mul.wide.u32 %rd2, %r1, 32768;
+        add.s64 %rd2, %rd2, %rd1;
+        ld.global.u64 %rd5, [%rd3];
+        add.s64 %rd6, %rd3, %rd5;
+        mbarrier.init.shared::cta.b64 [%r4], 1;
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 32768;
+        {load * 2}
+        ld.global.u64 %rd7, [%rd6];
+        add.s64 %rd8, %rd7, %rd7;"""
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    data = device.alloc(132 * 32768, "data", zeroed=True)
+    table = device.alloc(128, "table", zeroed=True)
+    module = kernel(body, params=".param .u64 out, .param .u64 table")
+    timing = device.launch(module, "k", 132, 1, [data.address, table.address]).timing
+    assert timing is not None
+    (again,) = [
+        to - start
+        for *_, pc, start, to, cause, _, _ in timing.replay(0, without_code(), traced=True).waits
+        if cause == "memory"
+    ][1:]
+    assert again == pytest.approx(132 * 32768 / H200["l2_bytes"] + H200["l2_latency"], rel=0.1)
+    assert again < 0.7 * 132 * 32768 / H200["hbm_bytes"]
+
+
 def test_the_clock_falls_with_products_and_with_what_memory_moves():
     gpu = architecture("h200")
     rate, nominal = gpu.times["hbm_bytes"].value, gpu.clock_mhz.value
