@@ -136,6 +136,7 @@ class LaunchTiming:
         `fresh`: of what no launch before this one has left in L2."""
         gpu, all_of_them = self.architecture, [*streams.values()]
         cold = sum(s.known for s in fresh) / self.asked  # each byte once
+        new = {id(s) for s in fresh}  # of the others L2 has each byte until it loses it
         waves = self.shape.clusters / self.shape.slots(gpu)
         turns = turns_of(all_of_them, waves) if self._recorder.first_reads else 1.0
         begun = 1 / turns  # in the first turn all are together
@@ -144,7 +145,10 @@ class LaunchTiming:
 
         def after_the_first(keeps: float, together: bool) -> float:
             """The part of what is read that memory gives."""
-            missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps, together)) for s in all_of_them)
+            missed = sum(
+                max(min(s.known, s.asked) if id(s) in new else 0.0, s.asked * from_memory(s, keeps, together))
+                for s in all_of_them
+            )
             return max(cold, begun * cold + (1 - begun) * missed / self.asked)
 
         def waiting(keeps: float) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch_time import uneven
+from fmha.emulator.timing.launch_time import Modelled, uneven
 from fmha.emulator.timing.sharing import lasting
-from tests.emulator.timing_rig import H200, ONE_AN_SM, apart, cycles, kernel, loaded, timed, without_code
+from tests.emulator.timing_rig import BULK_LOADS, H200, ONE_AN_SM, apart, cycles, kernel, loaded, timed, without_code
 
 
 def test_a_wave_and_its_tail():
@@ -43,3 +44,35 @@ def test_what_neighbours_read_together_l2_delivers_once():
     together, apart = loaded(0).cycles, loaded(8192).cycles
     assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
     assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
+
+
+def of_its_own(ctas: int, launches: int = 1) -> Modelled:
+    """CTAs of which an SM holds one, each with 32 KB of its own from memory; the last of so many launches."""
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 16384, [%r4];\n"
+    body = BULK_LOADS.replace("CTA", "32768").replace("BYTES", "32768")
+    module = kernel(body.replace("LOADS", load + "add.s64 %rd1, %rd1, 16384;\n" + load), directives=ONE_AN_SM)
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    data = device.alloc(32768 * ctas, "data", zeroed=True)
+    for _ in range(launches):
+        timing = device.launch(module, "k", ctas, 1, [data.address]).timing
+    assert timing is not None
+    return timing.modelled(without_code())
+
+
+def test_every_wave_of_a_launch_finds_in_l2_what_the_launch_before_left_there():
+    assert [of_its_own(ctas, launches=2).from_hbm for ctas in (132, 264, 528)] == [0, 0, 0]
+    assert of_its_own(264).from_hbm == 1
+
+
+def test_what_a_launch_writes_is_later_in_l2_than_what_it_reads():
+    """Of 70 MiB that it touches L2 has room for 60: the next one finds there what it has written."""
+    copy = "ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [from]; ld.global.u32 %r1, [%rd2]; st.global.u32 [%rd1], %r1;"
+    module = kernel(copy, ".reg .b64 %rd<3>; .reg .b32 %r<2>;", params=".param .u64 out, .param .u64 from")
+    for turn in (1, -1):  # whatever the order of their addresses
+        device = emulator.Device(timing="h200", checks=False)
+        written, read = [device.alloc(nbytes << 20, "data") for nbytes in (30, 40)[::turn]][::turn]
+        first, second = (
+            device.launch(module, "k", 1, 1, [to.address, of.address]).timing
+            for to, of in ((written, read), (device.alloc(4, "out"), written))
+        )
+        assert (first.modelled().from_hbm, second.modelled().from_hbm) == (1, 0)
