@@ -76,3 +76,20 @@ def test_what_a_launch_writes_is_later_in_l2_than_what_it_reads():
             for to, of in ((written, read), (device.alloc(4, "out"), written))
         )
         assert (first.modelled().from_hbm, second.modelled().from_hbm) == (1, 0)
+
+
+def test_the_last_clusters_of_a_grid_of_equal_ones_have_memory_for_themselves():
+    whole, tail, few = (of_its_own(ctas).cycles for ctas in (132, 144, 12))
+    assert tail - whole == pytest.approx(few, rel=0.01)
+    assert few < 0.6 * whole
+
+
+def test_the_last_clusters_of_a_grid_have_sms_for_themselves():
+    """Where an SM holds two CTAs that its pipes bound, and there are fewer left than SMs."""
+    body = apart("ex2.approx.ftz.f32", 256)
+    two_an_sm = ".maxntid 512\n.minnctapersm 2\n"
+    one, two, tail = (cycles(body, two_an_sm, grid=n, block=512, sampled=True) for n in (132, 264, 264 + 132))
+    assert tail == pytest.approx(one + two, rel=0.02)
+    assert one < 0.6 * two
+    whole = cycles(body, two_an_sm, grid=264 + 133, block=512, sampled=True)
+    assert whole == pytest.approx(2 * two, rel=0.02)
