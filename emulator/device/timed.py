@@ -94,5 +94,7 @@ class TimedMachine:
             sizes,
             frozenset(held),
         )
-        self._in_l2 = [base for base in self._in_l2 if base not in timing.touched] + sorted(timing.touched)
+        # What a launch reads goes through L2 all along, what it writes comes at its clusters' ends.
+        late = sorted(timing.touched, key=lambda base: (base in timing.written, base))
+        self._in_l2 = [base for base in self._in_l2 if base not in timing.touched] + late
         return timing

@@ -136,6 +136,7 @@ class LaunchTiming:
         `fresh`: of what no launch before this one has left in L2."""
         gpu, all_of_them = self.architecture, [*streams.values()]
         cold = sum(s.known for s in fresh) / self.asked  # each byte once
+        new = {id(s) for s in fresh}  # of the others L2 has each byte until it loses it
         waves = self.shape.clusters / self.shape.slots(gpu)
         turns = turns_of(all_of_them, waves) if self._recorder.first_reads else 1.0
         begun = 1 / turns  # in the first turn all are together
@@ -144,7 +145,10 @@ class LaunchTiming:
 
         def after_the_first(keeps: float, together: bool) -> float:
             """The part of what is read that memory gives."""
-            missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps, together)) for s in all_of_them)
+            missed = sum(
+                max(min(s.known, s.asked) if id(s) in new else 0.0, s.asked * from_memory(s, keeps, together))
+                for s in all_of_them
+            )
             return max(cold, begun * cold + (1 - begun) * missed / self.asked)
 
         def waiting(keeps: float) -> float:
@@ -224,12 +228,15 @@ class LaunchTiming:
             float(self.architecture.multiprocessors) if self.order else self.shape.at_work(ordinal, self.architecture)
         )
 
-    def _replays(self, times: Mapping[str, float] | None, share: Share) -> dict[int, Replayed]:
-        """Of each cluster that is looked at; those that did the same are replayed once."""
+    def _replays(
+        self, times: Mapping[str, float] | None, share: Share, beside: int | None = None
+    ) -> dict[int, Replayed]:
+        """Of each cluster that is looked at; those that did the same are replayed once. `beside` as in `replay`."""
         if self.shape.work:
             there = None if self.order else min(self.shape.slots(self.architecture), self.shape.clusters)
             return {n: self.replay(n, times, share=share, beside=there) for n in self.ordinals}
-        of = {n: self.replay(n, times, share=share) for n in {self._alike[ordinal] for ordinal in self.ordinals}}
+        alike = {self._alike[ordinal] for ordinal in self.ordinals}
+        of = {n: self.replay(n, times, share=share, beside=beside) for n in alike}
         return {ordinal: of[self._alike[ordinal]] for ordinal in self.ordinals}
 
     def _lasting(self, replayed: Mapping[int, Replayed]) -> list[float]:
@@ -250,6 +257,15 @@ class LaunchTiming:
             if sum(found[-2][1]) - sum(found[-1][1]) <= _HARDLY * sum(found[-1][1]):
                 break
         return found
+
+    def _leaves(self, replayed: Mapping[int, Replayed], last: int) -> bool:
+        """Whether the `last` clusters of a grid, which are fewer than the GPU holds, have for themselves what all would
+        share: memory and L2, or their SMs."""
+        gpu = self.architecture
+        if self.order or self.claims or not last or self.shape.clusters < self.shape.slots(gpu):
+            return False
+        waits = max(r.busy["memory"] / r.cycles for r in replayed.values()) >= 0.5
+        return waits or self.shape.divided(last, gpu)[0] < self.shape.copies(gpu)
 
     def product_cycles(self) -> float:
         """What the tensor cores of the launch are busy for, if all SMs of the GPU had an equal part of it."""
@@ -306,6 +322,9 @@ class LaunchTiming:
             cycles = lasting(first, self._paces(warmed, share, later))
         elif self.pieces:
             cycles = sum(first) / len(first) * uneven(self.pieces, len(ends))
+        elif self._leaves(replayed, last := self.shape.clusters % slots):
+            alone = self._lasting(self._replays(warmed, share, last))
+            cycles = lasting(first, [(slots, later), (last, alone)])
         else:
             for n in self.order or range(self.shape.clusters):
                 heapq.heapreplace(ends, ends[0] + (later[n] if ends[0] else first[n]))

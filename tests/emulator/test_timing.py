@@ -13,57 +13,24 @@ from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.clock import clock
-from fmha.emulator.timing.launch_time import LaunchTiming, uneven
+from fmha.emulator.timing.launch_time import LaunchTiming
 from fmha.emulator.timing.shape import sampled
-from fmha.emulator.timing.sharing import lasting
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
 from tests.emulator.thirdparty.running import execute
-
-HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
-
-
-ONE_AN_SM = ".maxntid 512\n.minnctapersm 1\n"
-
-
-def kernel(
-    body: str, registers: str = ".reg .f32 %f<40>;", params: str = ".param .u64 out", directives: str = ""
-) -> emulator.Module:
-    entry = f".visible .entry k({params})\n{directives}"
-    return emulator.load_ptx(f"{HEAD}{entry}{{\n{registers}\n{body}\nret;\n}}\n")
-
-
-def timed(module: emulator.Module, grid: int = 1, block: int = 32, gpu: str = "h200", **options):
-    device = emulator.Device(timing=gpu, **options)
-    out = device.alloc(4 * grid * block, "out", zeroed=True)
-    report = device.launch(module, "k", grid, block, [out.address])
-    assert report.timing is not None
-    return report, device.read(out.address, out.nbytes)
-
-
-def cycles(body: str, directives: str = "", **options: int) -> float:
-    report, _ = timed(kernel(body, directives=directives), **options)
-    modelled = report.timing.modelled()
-    assert modelled.forced == 0
-    return modelled.cycles
-
-
-def chain(op: str, n: int) -> str:
-    return "mov.f32 %f0, 0f3F800000;\n" + f"{op} %f0, %f0{', %f0' if op.startswith('add') else ''};\n" * n
-
-
-def apart(op: str, n: int) -> str:
-    moves = "".join(f"mov.f32 %f{k}, 0f3F800000;\n" for k in range(32))
-    return moves + "".join(f"{op} %f{k % 32}, %f{k % 32};\n" for k in range(n))
-
-
-H200 = architecture("h200").values
-
-
-def without_code(gpu: str = "h200") -> dict[str, float]:
-    """Constants with an instruction cache that is never cold."""
-    return architecture(gpu).values | {"code_miss": 0.0, "code_jump": 0.0}
+from tests.emulator.timing_rig import (
+    BULK,
+    BULK_LOADS,
+    H200,
+    ONE_AN_SM,
+    apart,
+    chain,
+    kernel,
+    loaded,
+    timed,
+    without_code,
+)
 
 
 def slope(text, block: int = 32) -> float:
@@ -88,15 +55,6 @@ def test_the_busiest_server_bounds():
     assert report.timing.modelled(without_code()).bound == "mufu"
     report, _ = timed(kernel(chain("ex2.approx.ftz.f32", 2000)))
     assert report.timing.modelled(without_code()).bound == "latency"
-
-
-def test_a_wave_and_its_tail():
-    gpu, body = architecture("h200"), apart("ex2.approx.ftz.f32", 256)
-    grids = (1, gpu.multiprocessors, gpu.multiprocessors + 1)
-    one, whole, tail = (cycles(body, ONE_AN_SM, grid=n, block=512) for n in grids)
-    assert one == whole
-    report, _ = timed(kernel(body), block=512)
-    assert tail == one + report.timing.modelled(without_code()).cycles  # the second on an SM finds its code there
 
 
 def test_code_is_fetched_once_an_sm():
@@ -266,24 +224,6 @@ def test_where_few_run_ctas_draw_what_they_would_if_all_drew_in_turns(counted: b
         assert sorted(int(n) for n in drawn[0]) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_last_cta_that_draws_is_at_work_longer_than_the_mean() -> None:
-    assert uneven([3.0] * 8, 4) == pytest.approx(1)
-    assert uneven([3.0] * 9, 4) == pytest.approx(9 / (27 / 4))
-    assert uneven([1.0, 5.0, 1.0, 1.0, 2.0], 2) == pytest.approx(1)
-
-
-def test_the_last_clusters_of_a_launch_have_for_themselves_what_others_leave() -> None:
-    full = [10.0, 10.0, 10.0, 40.0]
-    alone = [10.0, 10.0, 10.0, 20.0]
-    assert lasting(full, [(2, full), (1, full)]) == pytest.approx(50)  # three in turn at one place, then the longest
-    # Both of the first end at 10. Of the next two the shorter ends at 20, a quarter of the longer is done by then, and
-    # the rest takes three quarters of what it takes alone.
-    assert lasting(full, [(2, full), (1, alone)]) == pytest.approx(20 + 0.75 * 20)
-    cold = [15.0, 10.0, 10.0, 40.0]  # the first finds its code missing, and the longest takes its place
-    assert lasting(cold, [(2, full), (1, full)]) == pytest.approx(55)
-    assert lasting([15.0], [(1, [10.0])]) == pytest.approx(15)
-
-
 def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():
     """Of a DSL's GEMM by pairs: each SM's is busy for as long as the products of the pair take."""
     device = emulator.Device(profile="lenient", timing="b200")
@@ -341,15 +281,6 @@ def test_sampled_runs_only_what_is_looked_at():
         emulator.Device(sampled=True)
 
 
-BULK = """.reg .u64 %rd<4>; .reg .b32 %r<8>; .shared .align 128 .b8 tile[16384]; .shared .align 8 .b64 bar;
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %ctaid.x;
-mov.u32 %r2, %tid.x;
-mov.u32 %r3, tile;
-mov.u32 %r4, bar;
-"""
-
-
 def test_what_plain_stores_write_is_known():
     """Their address is wider than their value."""
     store = """
@@ -378,6 +309,36 @@ def test_a_line_that_was_read_before_is_not_waited_for_as_memory_is():
     # Memory has the other line; a byte is asked for by all CTAs, so that each of them waits for all of its latency.
     assert twice(128) - twice(8) == pytest.approx(H200["hbm_latency"], abs=10)
     assert twice(16) == twice(8)
+
+
+def test_what_l2_answers_does_not_wait_for_what_memory_has_been_asked_for():
+    """A line that was read before waits for L2, which has its part of the copies, and not until memory has brought
+    each CTA's own 32 KB."""
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], 16384, [%r4];"
+    body = f"""{BULK.replace("%rd<4>", "%rd<9>")}
+        ld.param.u64 %rd3, [table];
+        mul.wide.u32 %rd2, %r1, 32768;
+        add.s64 %rd2, %rd2, %rd1;
+        ld.global.u64 %rd5, [%rd3];
+        add.s64 %rd6, %rd3, %rd5;
+        mbarrier.init.shared::cta.b64 [%r4], 1;
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 32768;
+        {load * 2}
+        ld.global.u64 %rd7, [%rd6];
+        add.s64 %rd8, %rd7, %rd7;"""
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    data = device.alloc(132 * 32768, "data", zeroed=True)
+    table = device.alloc(128, "table", zeroed=True)
+    module = kernel(body, params=".param .u64 out, .param .u64 table")
+    timing = device.launch(module, "k", 132, 1, [data.address, table.address]).timing
+    assert timing is not None
+    (again,) = [
+        to - start
+        for *_, pc, start, to, cause, _, _ in timing.replay(0, without_code(), traced=True).waits
+        if cause == "memory"
+    ][1:]
+    assert again == pytest.approx(132 * 32768 / H200["l2_bytes"] + H200["l2_latency"], rel=0.1)
+    assert again < 0.7 * 132 * 32768 / H200["hbm_bytes"]
 
 
 def test_the_clock_falls_with_products_and_with_what_memory_moves():
@@ -410,31 +371,23 @@ def test_a_bulk_store_of_a_whole_warp_is_one_for_lanes_of_equal_operands(lane, s
     assert sum(report.timing._recorder.clusters[0]["written"].values()) == 16 * stores
 
 
-BULK_LOADS = (
-    BULK
-    + """.reg .pred %p<2>;
-mul.lo.u32 %r1, %r1, CTA;
-cvt.u64.u32 %rd2, %r1;
-add.s64 %rd1, %rd1, %rd2;
-mbarrier.init.shared::cta.b64 [%r4], 1;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], BYTES;
-LOADS
-poll:
-mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r4], 0;
-@!%p1 bra poll;"""
-)
-
-
-def loaded(cta: int, n: int = 32, size: int = 8192):
-    """Every CTA loads n times `size` bytes, from `cta` bytes behind where the CTA before it does."""
-    load = f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], {size}, [%r4];\n"
-    body = BULK_LOADS.replace("CTA", str(cta)).replace("LOADS", load * n).replace("BYTES", str(size * n))
-    device = emulator.Device(timing="h200", checks=False, sampled=True)
-    out = device.alloc(8192 * 132, "out", zeroed=True)
-    warm, timing = (device.launch(kernel(body), "k", 132, 1, [out.address]).timing for _ in range(2))
-    assert warm is not None
+@pytest.mark.parametrize(("copy", "nbytes"), [("8", 256), ("16", 512), ("16, 8", 256), ("16, 0", 0)])
+def test_a_non_bulk_copy_reads_what_its_sizes_say(copy: str, nbytes: int) -> None:
+    """A source of half a copy's bytes is half of them, one of none is none."""
+    size, _, source = copy.partition(", ")
+    body = f"""ld.param.u64 %rd1, [out]; mov.u32 %r1, %laneid; mul.wide.u32 %rd2, %r1, {size};
+add.s64 %rd1, %rd1, %rd2; mov.u32 %r2, stage;
+mad.lo.u32 %r3, %r1, {size}, %r2;
+cp.async.{"cg" if size == "16" else "ca"}.shared.global [%r3], [%rd1], {size}{", " + source if source else ""};
+cp.async.wait_all;"""
+    device = emulator.Device(timing="h200", checks=False)
+    data = device.alloc(512, "data", zeroed=True)
+    timing = device.launch(
+        kernel(body, ".reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 16 .b8 stage[512];"), "k", 1, 32, [data.address]
+    ).timing
     assert timing is not None
-    return timing.modelled(without_code())
+    asked = sum(timing._recorder.clusters[0]["read"].values())
+    assert asked == nbytes
 
 
 def test_memory_keeps_its_rate_when_the_clock_falls():
@@ -463,14 +416,6 @@ def test_what_hardly_uses_memory_is_replayed_once(monkeypatch: pytest.MonkeyPatc
     report, _ = timed(kernel("ex2.approx.ftz.f32 %f0, %f0;" * 4000), grid=4, gpu="h200", checks=False)
     assert report.timing.modelled().clock_mhz < 1980
     assert len(replays) == 1
-
-
-def test_what_neighbours_read_together_l2_delivers_once():
-    """So that 132 SMs that read the same get what a port gives, and those that read their own what L2 does."""
-    nbytes = 32 * 8192
-    together, apart = loaded(0).cycles, loaded(8192).cycles
-    assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
-    assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
 
 
 def test_copies_of_no_bytes_are_modelled():

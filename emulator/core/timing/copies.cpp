@@ -14,7 +14,7 @@ double moved(const Deed& d) { return std::max(d.b, 32 * d.c); }
 // Bytes from memory: when they are there. `ports_` are those of the SMs that get them. They are asked for piece by
 // piece, so that a box which is larger than what may still be in flight does not wait for room for all of it. `asked`:
 // when the last is asked for. Memory at work has others' bytes before these, the more so the more is on its way.
-// `known`: L2 has them, whatever it has of the launch's other reads.
+// `known`: L2 has them, whatever it has of the launch's other reads, and they wait for nothing that memory has to do.
 double Replayer::fetch(Sm& sm, double at, double bytes, double latency, double asked, bool known) {
     const double of_memory = known ? 0 : share_.from_hbm * share_.sms / t_.hbm_bytes;
     if (!known) latency += share_.waits * t_.hbm_latency;
@@ -29,7 +29,7 @@ double Replayer::fetch(Sm& sm, double at, double bytes, double latency, double a
         double port = 0;
         for (Server* of : ports_) port = std::max(port, of->take(at, piece / t_.port_bytes));
         const double l2 = sm.l2.take(at, piece * share_.from_l2 * share_.sms / t_.l2_bytes);
-        const double hbm = sm.hbm.take(at, piece * of_memory);
+        const double hbm = known ? at : sm.hbm.take(at, piece * of_memory);
         sm.flying += piece;
         const double queued = at + t_.hbm_queue * sm.flying * of_memory;
         end = std::max({port, l2, hbm, queued, asked}) + latency;

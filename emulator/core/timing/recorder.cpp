@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "machine/addresses.hpp"
 #include "memory/banks.hpp"
 #include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
+#include "ptx/copies/cp_async.hpp"
 #include "ptx/wgmma/operands.hpp"
 
 namespace ptxm {
@@ -25,6 +27,24 @@ void each_lane(u32 mask, F f) {
 u64 address_in(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
     return (width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane]) + static_cast<u64>(offset);
 }
+
+// What the lanes of a warp touch of global memory together.
+class Sectors {
+public:
+    void add(u64 address, u32 bytes) {
+        for (u64 s = address / kSector; s <= (address + bytes - 1) / kSector && n_ < all_.size(); ++s) all_[n_++] = s;
+    }
+    u32 bytes() {
+        std::sort(all_.begin(), all_.begin() + n_);
+        n_ = static_cast<u32>(std::unique(all_.begin(), all_.begin() + n_) - all_.begin());
+        return kSector * n_;
+    }
+    std::span<const u64> found() const { return {all_.data(), n_}; }
+
+private:
+    std::array<u64, kLanes * 2> all_;
+    u32 n_ = 0;
+};
 
 // Of the lanes of a bulk store those whose operands no lane before them has: 64 bits in the first unit, 32 in each of
 // the `count` others. ptxas turns it into one instruction for the warp, in a loop that takes lanes of equal operands
@@ -135,16 +155,12 @@ void Recorder::access(Warp& w, const Inst& i, u32 mask) {
         return add(Did::remote_access, 0, bytes * static_cast<u32>(std::popcount(mask)), 0);
     if (space == Space::shared || space == Space::shared_cluster || space == Space::local)
         return add(Did::shared_access, 0, space == Space::local ? 1 : bank_turns(at, mask, bytes), 0);
-    std::array<u64, kLanes * 2> sectors;
-    u32 n = 0;
-    each_lane(mask, [&](u32 l) {
-        for (u64 s = at[l] / kSector; s <= (at[l] + bytes - 1) / kSector && n < sectors.size(); ++s) sectors[n++] = s;
-    });
-    std::sort(sectors.begin(), sectors.begin() + n);
-    const u32 moved = kSector * static_cast<u32>(std::unique(sectors.begin(), sectors.begin() + n) - sectors.begin());
+    Sectors sectors;
+    each_lane(mask, [&](u32 l) { sectors.add(at[l], bytes); });
+    const u32 moved = sectors.bytes();
     bool again = !write;
     if (current_ && !write)
-        for (u32 k = 0; k < n; ++k) again = !current_->lines.insert(sectors[k] * kSector / kLine).second && again;
+        for (u64 sector : sectors.found()) again = !current_->lines.insert(sector * kSector / kLine).second && again;
     add(write ? Did::global_write : Did::global_read, 0, moved, again);
     note_global(w, at[first], moved, write);
 }
@@ -233,9 +249,15 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 for (const auto& cta : w.cta->cluster->ctas)
                     if (all || cta.get() == w.cta) add(Did::response, cta->rank, at.offset, kResponse);
             });
-        default:  // cp.async
-            each_lane(mask, [&](u32 l) { note_global(w, address_in(w, o[1], 64, l, 0), 16, false); });
-            return add(Did::copy_async, 0, 0, 16 * static_cast<u32>(std::popcount(mask)));
+        default: {  // cp.async
+            Sectors read;
+            each_lane(mask, [&](u32 l) {
+                const u32 bytes = source_bytes(w, i, l);
+                note_global(w, source_address(w, i, l), bytes, false);
+                if (bytes) read.add(source_address(w, i, l), bytes);
+            });
+            return add(Did::copy_async, 0, 0, read.bytes());
+        }
     }
 }
 

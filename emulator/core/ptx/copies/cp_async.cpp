@@ -12,10 +12,37 @@
 #include "machine/names.hpp"
 #include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
+#include "ptx/copies/cp_async.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
 
 namespace ptxm {
+namespace {
+
+u64 lane_address(Warp& w, i32 unit, bool wide, u32 lane, i32 offset) {
+    return wide ? w.reg<u64>(unit)[lane] + static_cast<u64>(static_cast<i64>(offset))
+                : w.reg<u32>(unit)[lane] + static_cast<u32>(offset);
+}
+
+}  // namespace
+
+u64 source_address(Warp& w, const Inst& i, u32 lane) {
+    return lane_address(w, w.ops(i)[1], i.mods & kCopyWideSource, lane, static_cast<i32>(i.immediate >> 32));
+}
+
+u32 source_bytes(Warp& w, const Inst& i, u32 lane) {
+    const i32* o = w.ops(i);
+    const u32 bytes = i.mods >> kCopyBytesShift & 0x1F;
+    if (i.mods & kCopyIgnore) {
+        const bool ignore = (w.pred(o[2]) >> lane & 1) != static_cast<bool>(i.mods & kCopyIgnoreNegated);
+        return ignore ? 0 : bytes;
+    }
+    if (!(i.mods & kCopySize)) return bytes;
+    const u32 n = w.reg<u32>(o[2])[lane];
+    if (n > bytes) throw Fault("cp-async-size", format("cp.async: src-size %u exceeds cp-size %u", n, bytes));
+    return n;
+}
+
 namespace {
 
 constexpr u64 kCopyLatency = 400;
@@ -122,24 +149,6 @@ void mark_complete(Warp& w, u32 clock) {
     const auto copy = std::ranges::lower_bound(copies, clock, {}, &CopyGroups::Copy::clock);
     if (copy != copies.end() && copy->clock == clock) copy->complete = true;
     settle(w);
-}
-
-u64 lane_address(Warp& w, i32 unit, bool wide, u32 lane, i32 offset) {
-    return wide ? w.reg<u64>(unit)[lane] + static_cast<u64>(static_cast<i64>(offset))
-                : w.reg<u32>(unit)[lane] + static_cast<u32>(offset);
-}
-
-// Bytes to read of the source of a lane.
-u32 source_bytes(Warp& w, const Inst& i, u32 lane, u32 bytes) {
-    const i32* o = w.ops(i);
-    if (i.mods & kCopyIgnore) {
-        const bool ignore = (w.pred(o[2]) >> lane & 1) != static_cast<bool>(i.mods & kCopyIgnoreNegated);
-        return ignore ? 0 : bytes;
-    }
-    if (!(i.mods & kCopySize)) return bytes;
-    const u32 n = w.reg<u32>(o[2])[lane];
-    if (n > bytes) throw Fault("cp-async-size", format("cp.async: src-size %u exceeds cp-size %u", n, bytes));
-    return n;
 }
 
 // One access where there is nothing to report; otherwise one of each run, each with its conflicts.
@@ -251,13 +260,13 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 to_address = lane_address(w, o[0], i.mods & kCopyWideDestination, l, to_offset);
-        const u64 from = lane_address(w, o[1], i.mods & kCopyWideSource, l, from_offset);
+        const u64 from = source_address(w, i, l);
         const u32 to = own_shared(w, to_address, false, bytes, "cp.async");
         if (to % bytes || from % bytes)
             throw Fault("misaligned", format("cp.async of %u bytes from 0x%llx to shared 0x%x (lane %u): both are "
                                              "aligned to its size",
                                              bytes, (unsigned long long)from, to, l));
-        const u32 n = source_bytes(w, i, l, bytes);
+        const u32 n = source_bytes(w, i, l);
         const u8* source = nullptr;
         if (n) {
             if (!recent || !recent->holds(from, n)) recent = &resolve_global(w, from, n, "cp.async");
