@@ -5,6 +5,9 @@ tests/probes/gpu holds silicon's results, a file a GPU; the kernels are compiled
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -25,26 +28,26 @@ def silicon() -> dict[str, Result]:
 
 
 @pytest.fixture(scope="module")
-def comparisons(silicon: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Comparison]]:
+def compared(silicon: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Comparison]]:
     folder = tmp_path_factory.mktemp("probes")
-    found = {}
-    for source in SOURCES:
+
+    @functools.cache
+    def of(source: str) -> list[Comparison]:
         ours = run_source(source, build_ptx(source, folder))
-        found[source] = [compare(case, silicon[case.name], ours[case.name]) for case in cases(source)]
-    return found
+        return [compare(case, silicon[case.name], ours[case.name]) for case in cases(source)]
+
+    return of
 
 
 @pytest.mark.parametrize("source", [pytest.param(s, marks=pytest.mark.nvcc) for s in SOURCES])
-def test_modelled_probes_agree_with_silicon(source: str, comparisons: dict[str, list[Comparison]]) -> None:
-    differ = [
-        f"{c.name}: {c.note}" for c in comparisons[source] if c.verdict == "differ" and pattern_of(c.name) is None
-    ]
+def test_modelled_probes_agree_with_silicon(source: str, compared: Callable[[str], list[Comparison]]) -> None:
+    differ = [f"{c.name}: {c.note}" for c in compared(source) if c.verdict == "differ" and pattern_of(c.name) is None]
     assert not differ, "\n".join(differ)
 
 
 @pytest.mark.nvcc
-def test_known_differences_are_still_there(comparisons: dict[str, list[Comparison]]) -> None:
-    everything = [c for found in comparisons.values() for c in found]
+def test_known_differences_are_still_there(compared: Callable[[str], list[Comparison]]) -> None:
+    everything = [c for source in SOURCES for c in compared(source)]
     used = {pattern_of(c.name) for c in everything if c.verdict != "agree"}
     assert set(KNOWN) - used == set()
 
