@@ -23,6 +23,7 @@ WALL = "tests/evidence/test_wall.py::test_"
 VERDICT = "tests/evidence/test_verdict.py::test_"
 ENCLOSED = "tests/isolate/test_enclosed.py"
 TREES = "tests/remote/test_hostile_trees.py"
+KEY = "tests/remote/test_forced_key.py::test_"
 OTHER_END = "tests/remote/test_other_end.py::test_"
 STALE = "tests/worker/test_never_stale.py::test_"
 ISOLATE, LANDLOCK, SUPERVISOR = "harness/isolate/__init__.py", "harness/isolate/landlock.py", "harness/supervisor"
@@ -211,6 +212,27 @@ GUARDS = (
         "        found = str(self._directory.path / modules.FOLDER)\n        settings",
         "        found = str(self._judge)\n        settings",
         "tests/remote/test_own_harness.py::test_it_reaches_its_run_alone",
+    ),
+    guard(
+        "a key takes no more of a host than its owner lets it",
+        f"{SUPERVISOR}/forced.py",
+        "    if asked > most:",
+        "    if False:",
+        f"{KEY}it_takes_no_more_of_the_host_than_its_owner_lets_it",
+    ),
+    guard(
+        "a key has a number of runs",
+        f"{SUPERVISOR}/forced.py",
+        '        if taken >= key["runs"]:',
+        "        if False:",
+        f"{KEY}a_run_of_it_ends_when_its_time_is_over",
+    ),
+    guard(
+        "a run of a key has a time",
+        f"{SUPERVISOR}/run.py",
+        "                if self._left < 0:",
+        "                if False:",
+        f"{KEY}a_run_of_it_ends_when_its_time_is_over",
     ),
     guard(
         "an answer has a deadline",
