@@ -279,9 +279,16 @@ GUARDS = (
     guard(
         "git's own folder stays outside of a sandbox",
         ISOLATE,
-        "    hidden = system_paths.gits(read)",
+        "    hidden = system_paths.gits(read, map(str, grant.read))",
         "    hidden: list[str] = []",
         f"{ENCLOSED}::test_gits_own_folder_of_a_checkout_is_not_read",
+    ),
+    guard(
+        "nor are those of repositories further down",
+        "harness/isolate/system_paths.py",
+        "    return sorted(own.union(*map(_repositories, inside)))",
+        "    return sorted(own)",
+        f"{ENCLOSED}::test_repositories_further_down_are_not_read",
     ),
     guard(
         "a link longer than a path is not read",
