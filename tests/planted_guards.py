@@ -23,6 +23,7 @@ WALL = "tests/evidence/test_wall.py::test_"
 VERDICT = "tests/evidence/test_verdict.py::test_"
 ENCLOSED = "tests/isolate/test_enclosed.py"
 TREES = "tests/remote/test_hostile_trees.py"
+KEY = "tests/remote/test_forced_key.py::test_"
 OTHER_END = "tests/remote/test_other_end.py::test_"
 STALE = "tests/worker/test_never_stale.py::test_"
 ISOLATE, LANDLOCK, SUPERVISOR = "harness/isolate/__init__.py", "harness/isolate/landlock.py", "harness/supervisor"
@@ -213,6 +214,27 @@ GUARDS = (
         "tests/remote/test_own_harness.py::test_it_reaches_its_run_alone",
     ),
     guard(
+        "a key takes no more of a host than its owner lets it",
+        f"{SUPERVISOR}/forced.py",
+        "    if asked > most:",
+        "    if False:",
+        f"{KEY}it_takes_no_more_of_the_host_than_its_owner_lets_it",
+    ),
+    guard(
+        "a key has a number of runs",
+        f"{SUPERVISOR}/forced.py",
+        '        if taken >= key["runs"]:',
+        "        if False:",
+        f"{KEY}a_run_of_it_ends_when_its_time_is_over",
+    ),
+    guard(
+        "a run of a key has a time",
+        f"{SUPERVISOR}/run.py",
+        "                if self._left < 0:",
+        "                if False:",
+        f"{KEY}a_run_of_it_ends_when_its_time_is_over",
+    ),
+    guard(
         "an answer has a deadline",
         "harness/hosts/line.py",
         "min(began + slowest, deadline if deadline is not None else math.inf)",
@@ -257,9 +279,16 @@ GUARDS = (
     guard(
         "git's own folder stays outside of a sandbox",
         ISOLATE,
-        "    hidden = system_paths.gits(read)",
+        "    hidden = system_paths.gits(read, map(str, grant.read))",
         "    hidden: list[str] = []",
         f"{ENCLOSED}::test_gits_own_folder_of_a_checkout_is_not_read",
+    ),
+    guard(
+        "nor are those of repositories further down",
+        "harness/isolate/system_paths.py",
+        "    return sorted(own.union(*map(_repositories, inside)))",
+        "    return sorted(own)",
+        f"{ENCLOSED}::test_repositories_further_down_are_not_read",
     ),
     guard(
         "a link longer than a path is not read",

@@ -142,6 +142,19 @@ class KeepSection(Section):
     runs: Annotated[int, Field(ge=1)] = 200
 
 
+class KeySection(Section):
+    """What a run may take of the host whose key can only run commits. `seconds` are of building and running,
+    `random_cases` of one random suite; no `workers` are those of a run that names none. `runs` are those of all such
+    keys that wait or go on, `pack_bytes` what one of them may send. No host takes more (harness/supervisor/requests.py)
+    than what each may be here."""
+
+    seconds: Annotated[Seconds, Field(le=30 * 86400)] = 4 * 3600.0
+    workers: Count | None = None
+    random_cases: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    runs: Annotated[int, Field(ge=1, le=1000)] = 16
+    pack_bytes: Annotated[int, Field(ge=1, le=64 << 30)] = 1 << 30
+
+
 class SlurmSection(Section):
     """What a host of kind slurm asks its scheduler for; empty is the site's default. `tasks` is how many it is asked
     for at once, at the most; `late_seconds`, how late a node may see what another has written."""
@@ -186,6 +199,7 @@ class HostSection(Section):
     remote: Line = "origin"
     fetch_url: Text = ""
     isolation: Isolation = "auto"
+    key: KeySection = KeySection()
     protected: list[Line] = Field(default=list(PROTECTED))
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
     silence_seconds: Seconds = 20.0
@@ -251,6 +265,7 @@ class HostSection(Section):
                 remote=self.remote,
                 fetch_url=self.fetch_url,
                 isolation=self.isolation,
+                key=self.key.model_dump(),
                 protected=tuple(self.protected),
                 silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,

@@ -51,6 +51,7 @@ class RemoteSettings:
     remote: str
     fetch_url: str
     protected: tuple[str, ...]
+    key: Mapping[str, float | None]  # what a key that only runs commits may ask for: KeySection says it
     silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps

@@ -31,6 +31,7 @@ FOUND: Final = "FMHA_ISOLATION_FOUND"  # what the process that started this one 
 MECHANISMS: Final = ("bubblewrap", "landlock")
 POLICIES: Final = ("auto", "require", "off", *MECHANISMS)  # the last two take that one alone
 PROBE_SECONDS: Final = 20.0
+MOST_HIDDEN: Final = 200  # folders of git's, each by name on a command line
 # What bubblewrap says where it may make no user namespace: a sysctl, AppArmor or a container's filter forbids it.
 _OF_NAMESPACES: Final = re.compile(
     r"user namespace|setting up uid map|No permissions to create|Operation not permitted"
@@ -61,10 +62,11 @@ class IsolationError(InfrastructureError):
 class Grant:
     """What an enclosed process may touch beside the system's files and this interpreter.
 
-    It reads and executes what is below `read`, but for `.git` of a checkout, and writes below `write`, whose folders
-    exist; the first is its HOME and TMPDIR. With `groups` it may make sessions and process groups of its own, and see
-    those of others: whoever ends it has to find them all. Bytes of memory are of its address space, None for no bound;
-    a bound on processes holds for accounts other than root alone, whom the kernel lets have as many as they want.
+    It reads and executes what is below `read`, but for what git keeps of repositories there, and writes below `write`,
+    whose folders exist; the first is its HOME and TMPDIR. With `groups` it may make sessions and process groups of its
+    own, and see those of others: whoever ends it has to find them all. Bytes of memory are of its address space, None
+    for no bound; a bound on processes holds for accounts other than root alone, whom the kernel lets have as many as
+    they want.
     """
 
     read: tuple[Path, ...] = ()
@@ -156,7 +158,13 @@ def enclose(
             where=holding[0],
             next_step="keep the repository, and the interpreter, in a folder of its own",
         )
-    hidden = system_paths.gits(read)
+    hidden = system_paths.gits(read, map(str, grant.read))
+    if len(hidden) > MOST_HIDDEN:
+        raise IsolationError(
+            f"there are {len(hidden)} git repositories below what is to be granted, more than {MOST_HIDDEN}",
+            where=hidden[0],
+            next_step="keep them elsewhere: each is hidden from what a commit brings",
+        )
     write = [os.path.realpath(path) for path in grant.write]
     home = write[0] if write else system_paths.NOWHERE
     kept |= {"HOME": home, "TMPDIR": write[0] if write else bubblewrap.TEMPORARY}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 import pwd
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,6 +30,11 @@ _PROC: Final = (
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PACKAGES: Final = ("site-packages", "dist-packages")
+_GIT: Final = ".git"
+_OF_A_REPOSITORY: Final = frozenset(("HEAD", "config", "objects", "refs"))
+_UNSEARCHED: Final = frozenset((*_PACKAGES, "node_modules", "__pycache__", _GIT))
+_KNOWN_SECONDS: Final = 60.0
+_REPOSITORIES: Final[dict[str, tuple[float, frozenset[str]]]] = {}  # by folder: when it was looked through, what it has
 # Of docker and podman. Their filter refuses namespaces, and where /proc is masked the kernel mounts no other.
 UNFILTERED: Final = "--security-opt seccomp=unconfined"
 UNMASKED: Final = "--security-opt systempaths=unconfined"
@@ -95,11 +102,42 @@ def _parts(*prefixes: str) -> Iterator[str]:
         yield from [prefix] if whole else [os.path.join(prefix, part) for part in ("bin", "include", "lib", "lib64")]
 
 
-def gits(granted: Iterable[str]) -> list[str]:
-    """git's own folders of checkouts that are granted. Nothing that is built needs them, and their configuration may
-    have a token: in a remote's URL, or in a header as a CI system writes it."""
-    found = [(os.path.realpath(path), os.path.realpath(os.path.join(path, ".git"))) for path in granted]
-    return sorted({inner for path, inner in found if inner.startswith(f"{path}/") and os.path.isdir(inner)})
+def gits(read: Iterable[str], granted: Iterable[str]) -> list[str]:
+    """git's own folders of the checkouts among `read`, and of any repository further down in what is `granted`: a
+    clone, or a bare one. Nothing that is built needs them, and their configuration may have a token: in a remote's URL,
+    or in a header as a CI system writes it."""
+    inside = [path for path in map(os.path.realpath, granted) if not _within(f"{path}/", _SYSTEM)]
+    found = [(os.path.realpath(path), os.path.realpath(os.path.join(path, _GIT))) for path in read]
+    own = {inner for path, inner in found if inner.startswith(f"{path}/") and os.path.isdir(inner)}
+    return sorted(own.union(*map(_repositories, inside)))
+
+
+def _repositories(base: str) -> frozenset[str]:
+    """Where git keeps what it knows, below a folder; not in packages, which nobody clones. Nobody waits for this twice
+    in a minute."""
+    at, found = _REPOSITORIES.get(base, (-math.inf, frozenset()))
+    if time.monotonic() - at < _KNOWN_SECONDS:
+        return found
+    new: set[str] = set()
+    pending = [base]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as entries:
+                there = list(entries)
+        except OSError:  # gone, or a file
+            continue
+        names = {entry.name for entry in there}
+        if names >= _OF_A_REPOSITORY and folder != base:
+            new.add(folder)
+            continue
+        if _GIT in names and os.path.isdir(inner := os.path.realpath(os.path.join(folder, _GIT))):
+            new.update([inner] if inner.startswith(f"{base}/") else [])
+        pending += [
+            entry.path for entry in there if entry.name not in _UNSEARCHED and entry.is_dir(follow_symlinks=False)
+        ]
+    _REPOSITORIES[base] = time.monotonic(), frozenset(new)
+    return frozenset(new)
 
 
 def _named(packages: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fmha.harness import account
+from fmha.harness.config import RemoteSettings
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.hosts import credentials, remote
 from fmha.harness.hosts.carrier import UnknownHostError, abandon
@@ -220,9 +221,17 @@ def forced_command(place: RunPlace, isolation: str = "require") -> str:
         "device": settings.device,
         "archs": [settings.arch],
         "fetch_url": settings.fetch_url,
+        "key": {**settings.key, "workers": settings.key["workers"] or _usual_workers(settings)},
     }
     answer = remote.ask(place.host, {"op": "key", "policy": policy})
     return checked(ForcedCommand, answer, place.host.name).command
+
+
+def _usual_workers(settings: RemoteSettings) -> int:
+    """How many a run that names none has at the most; 0: one a core of the host."""
+    tasks = settings.slurm["tasks"] if settings.slurm is not None else 0
+    gpus = settings.gpu["count"] if settings.gpu["query"] else 0
+    return int(str(tasks or settings.workers or gpus))
 
 
 def _reach(place: RunPlace) -> Reach:

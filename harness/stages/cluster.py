@@ -35,6 +35,7 @@ FIRST_POLL_SECONDS: Final = 1.0  # between questions to Slurm, which has other u
 LONGEST_POLL_SECONDS: Final = 20.0
 ALIVE_SECONDS: Final = 10.0  # how often whoever waits for us hears that we are there
 KILLED_SECONDS: Final = 3.0  # for the last words of a task that was ended, which as a rule has none
+LEAVE_SECONDS: Final = 15.0  # for tasks to end by themselves when nothing remains for them
 MOST_FRUITLESS: Final = 3  # rounds in a row without any result
 MOST_BEGINNINGS: Final = 2  # of a configuration that the end of a task interrupts, whoever is to blame
 OUTSIDE: Final = "it was cancelled from outside"
@@ -120,7 +121,7 @@ class Cluster:
         finally:
             for each in rounds:
                 (each.folder / node.CLOSED).touch()
-            if left := slurm.end(self._run):
+            if left := slurm.end(self._run, leave_seconds=0.0 if remaining else LEAVE_SECONDS):
                 self._note(left)
         yield Event("done")
 

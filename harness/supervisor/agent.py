@@ -6,6 +6,7 @@ for that one: who starts a run waits for the rest.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -71,7 +72,8 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
             protection.check(repository, folder, commit, job["protected"], job["approve_protected"])
         secrets = _secrets(job, conversation)
         conversation.quiet()  # no thread may be there when it forks
-        _launch(directory, job, secrets)
+        with _place(folder, job):
+            _launch(directory, job, secrets)
     conversation.send({"started": directory.run})
     if request["follow"]:
         _stream(directory, 0, request["silence"], conversation)
@@ -101,6 +103,9 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
     conversation.send({"send": repository.haves()})
     offer = conversation.receive()
     refuse_unless(requests.OFFER, offer, "the offer")
+    if "key" in job and offer["bytes"] > job["key"]["pack_bytes"]:
+        what = f"this key may not send {offer['bytes']} bytes: {job['key']['pack_bytes']} is the most, as the host's"
+        raise HostError(f"{what} key.pack_bytes has it", OWNER, usage=True)
     from fmha.harness.supervisor.upload import Upload
 
     upload = Upload(folder, offer["pack"], offer["bytes"])
@@ -120,6 +125,14 @@ def _secrets(job: dict[str, Any], conversation: Conversation) -> dict[str, str]:
 def _others(job: dict[str, Any]) -> list[str]:
     """The commits of a job beside the one that it is about."""
     return [job[role] for role in ("beside", "judge") if job.get(role)]
+
+
+def _place(folder: Path, job: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    if "key" not in job:
+        return contextlib.nullcontext()
+    from fmha.harness.supervisor import forced  # here, for it imports this module
+
+    return forced.place(folder, job["key"])
 
 
 def _launch(directory: RunDirectory, job: dict[str, Any], secrets: Mapping[str, str]) -> None:

@@ -2,12 +2,15 @@
 
 That agent is a copy which the account's owner has installed. The sources that a client sends ahead of its request are
 read and dropped. A request then has to be one of a few, with the settings that the owner wrote down: what is set up,
-with which interpreter, compiler, device and variables, where the host fetches from, and what is protected. So whoever
-has the key chooses the commit, and of a commit only what is not protected.
+with which interpreter, compiler, device and variables, where the host fetches from, and what is protected. It may take
+no more of the host than they say: time, workers, drawn cases. So whoever has the key chooses the commit, and of a
+commit only what is not protected.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -15,17 +18,18 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fmha.harness.supervisor import GREETING, OF_THE_JOB, agent
-from fmha.harness.supervisor.rundir import HostError, read_json, write_json
+from fmha.harness.supervisor.rundir import HostError, RunDirectory, read_json, runs, write_json
 
 FOLDER = "forced"
 MOST_LINE_BYTES = 1 << 16
 MOST_PACKAGE_BYTES = 8 << 20
 _POLICY = "policy.json"
+_PLACES = "places.lock"
 _RUN = """import sys
 sys.path.insert(0, {home!r})
 from fmha.harness.supervisor.forced import serve
@@ -116,11 +120,55 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
     _same("keep", {name: value for name, value in job["keep"].items() if name != "spare"}, policy["keep"])
     _same("device", job["work"]["device"], policy["device"])
     _same("arch", [job["work"]["arch"]], policy["archs"])
-    _same("gpus", {name: value for name, value in job["gpu"].items() if name != "priority"}, policy["gpu"])
+    rest = {name: value for name, value in job["gpu"].items() if name not in ("priority", "count")}
+    _same("gpus", rest, {name: value for name, value in policy["gpu"].items() if name != "count"})
+    _bound(job, policy)
     if job["sync"]["direct"]:
         job["sync"]["url"] = ""
     else:
         _same("fetch_url", job["sync"]["url"], policy["fetch_url"] or None)
+
+
+def _bound(job: dict[str, Any], policy: dict[str, Any]) -> None:
+    """Raises HostError where a job takes more of the host than the policy lets it: nobody else decides how much a
+    commit takes whose key may be anybody's. What the job does not say is the policy's."""
+    job["key"] = most = policy["key"]
+    work, limits, gpu = job["work"], job["limits"], job["gpu"]
+    _at_most("limits.build_seconds", limits["build_seconds"], most["seconds"], "seconds")
+    _at_most("limits.total_seconds", limits["total_seconds"], most["seconds"], "seconds")
+    for request in (work["request"], job["order"]["request"]):
+        _at_most("random_cases", request.get("random_cases") or 0, most["random_cases"], "random_cases")
+    _at_most("workers", work["workers"], most["workers"] or os.cpu_count() or 1, "workers")
+    work["workers"] = work["workers"] or most["workers"]
+    _at_most("gpus.count", gpu["count"], policy["gpu"]["count"], "workers")
+    if gpu["query"] and most["workers"]:
+        gpu["count"] = min(gpu["count"], most["workers"])
+
+
+def _at_most(name: str, asked: float, most: float, setting: str) -> None:
+    if asked > most:
+        what = f"this key may not ask for {name} of {asked:g}: {most:g} is the most, as the host's key.{setting} has it"
+        raise HostError(what, agent.OWNER, usage=True)
+
+
+@contextlib.contextmanager
+def place(folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
+    """A place for one more run of such keys, which is to begin in it. HostError where all are taken; whoever asks at
+    the same time waits for that answer."""
+    with (folder / FOLDER / _PLACES).open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # which a run that is forked in here does not hold on to
+        taken = sum(run.live() and _of_a_key(run) for run in runs(folder))
+        if taken >= key["runs"]:
+            what = f"as many runs of keys that can only run commits are here as may be at once, {key['runs']}"
+            raise HostError(what, f"wait for one of them to end, or set key.runs: {agent.OWNER}")
+        yield
+
+
+def _of_a_key(run: RunDirectory) -> bool:
+    try:
+        return bool(run.job().get("forced"))
+    except FileNotFoundError:  # one of the owner's own, which is about to begin
+        return False
 
 
 _APPROVE = "look at the change, and run it once with the account's own login and --approve-protected"

@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from fmha.harness.worker.processes.groups import GRACE_SECONDS, KILL_SECONDS, POLL_SECONDS
 
@@ -26,7 +25,7 @@ def marked(run: str) -> tuple[int, ...]:
     """The live processes of a run, but for its keeper and supervisor; zombies do not count."""
     wanted = f"{MARK}={run}".encode()
     kin = _descendants(_keeper) - {os.getpid()} if _keeper is not None else set()
-    return tuple(pid for pid in _pids() if _alive(pid) and (pid in kin or wanted in _environment(pid)))
+    return tuple(pid for pid in _pids() if (pid in kin or wanted in _environment(pid)) and _alive(pid))
 
 
 def end(run: str, grace_seconds: float = GRACE_SECONDS) -> tuple[int, ...]:
@@ -78,12 +77,10 @@ def _alive(pid: int) -> bool:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
+    if not (text := _read(pid, "stat")):
         return None
-    state, parent, *_ = text.rpartition(")")[2].split()
-    return state, int(parent)
+    state, parent, _ = text.rpartition(b")")[2].split(maxsplit=2)
+    return state.decode(), int(parent)
 
 
 def _descendants(ancestor: int) -> set[int]:
@@ -100,7 +97,14 @@ def _descendants(ancestor: int) -> set[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
+    return _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file of /proc of a process, empty where it is gone or somebody else's. Of every process of the machine some are
+    read before a run has its final status: without a buffer and a decoder that takes a third."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.readall()
     except OSError:
-        return []
+        return b""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fmha.harness.supervisor.rundir import RUN_ID, HostError
 from fmha.harness.supervisor.schema import (
+    MOST_INTEGER,
     Kind,
     fields,
     flag,
@@ -27,6 +28,8 @@ from fmha.harness.supervisor.schema import (
 
 MOST_PACK_BYTES: Final = 64 << 30
 MOST_SECONDS: Final = 1e9
+MOST_LIMIT_SECONDS: Final = 30 * 86400.0
+MOST_RANDOM_CASES: Final = 10_000
 MOST_MATRIX: Final = 16 << 20
 MOST_REQUEST: Final = 4 << 20
 _COUNT: Final = 1024
@@ -47,6 +50,7 @@ REF: Final = text(
     1024, r"(?!.*(?:\.\.|@\{|//|\.lock(?:/|$)|/\.|/$|\.$))(?:refs/[^\0-\x20~^:?*\[\\\x7f]+)?", "no full name of a ref"
 )
 SECONDS: Final = number(0, MOST_SECONDS)
+LIMIT: Final = number(0, MOST_LIMIT_SECONDS)
 SILENCE: Final = number(0.01, 86400)
 ISOLATION: Final = one_of("auto", "require", "off")
 PRIORITY: Final = one_of("high", "normal", "low")
@@ -78,13 +82,29 @@ SLURM: Final = fields(
 _ENVIRONMENT: Final = fields({"setup": text(1 << 16), "files": several(FILLED, _ITEMS), "seconds": SECONDS})
 _VARIABLES: Final = named(VARIABLE, text(1 << 16), _ITEMS)
 # What chooses the configurations is for the judge's own stages to understand, by the names of their Request.
-_REQUEST: Final = named(text(64, r"(?!directory$|host$)[a-z][a-z0-9_]*", "no name of a field"), plain(1 << 20), 100)
+_FIELDS: Final = named(text(64, r"(?!directory$|host$)[a-z][a-z0-9_]*", "no name of a field"), plain(1 << 20), 100)
+# But how many of a kind are run: a stage would count until its host had no memory left.
+_COUNTS: Final[Mapping[str, Kind]] = {
+    "random_cases": maybe(integer(1, MOST_RANDOM_CASES)),
+    "schedules": maybe(integer(1, _ITEMS)),
+    "noise_seeds": several(integer(0, MOST_INTEGER - 1), _ITEMS),
+    "cases": several(LINE, 10 * _ITEMS),
+}
+
+
+def _request(value: Any, name: str) -> str | None:
+    if (wrong := _FIELDS(value, name)) is not None:
+        return wrong
+    counted = ((word, kind) for word, kind in _COUNTS.items() if word in value)
+    return next((wrong for word, kind in counted if (wrong := kind(value[word], f"{name}.{word}"))), None)
+
+
 _WORK: Final = fields(
     {
         "host": NAME,
         "device": DEVICE,
         "arch": ARCH,
-        "request": _REQUEST,
+        "request": _request,
         "beside": maybe(COMMIT),
         "own": flag,
         "workers": integer(0, _COUNT),
@@ -95,7 +115,7 @@ _WORK: Final = fields(
 _ORDER: Final = fields(
     {
         "branch": maybe(WORDS),
-        "request": _REQUEST,
+        "request": _request,
         "matrix": text(MOST_MATRIX),
         "matrix_sha256": DIGEST,
         "own": flag,
@@ -128,7 +148,7 @@ JOB: Final = fields(
         "keep": fields({**_KEEP, "spare": several(COMMIT, _ITEMS)}),
         **OWNED,
         "gpu": fields({**_GPU, "priority": PRIORITY}),
-        "limits": fields({"build_seconds": SECONDS, "total_seconds": SECONDS}),
+        "limits": fields({"build_seconds": LIMIT, "total_seconds": LIMIT}),
         "work": _WORK,
         "order": _ORDER,
     }
@@ -144,6 +164,15 @@ _SETTINGS: Final = fields(
         "archs": several(ARCH, 100),
     }
 )
+_KEY: Final = fields(
+    {
+        "seconds": LIMIT,
+        "workers": integer(0, _COUNT),
+        "random_cases": integer(1, MOST_RANDOM_CASES),
+        "runs": integer(1, 1000),
+        "pack_bytes": integer(1, MOST_PACK_BYTES),
+    }
+)
 _POLICY: Final = fields(
     {
         **OWNED,
@@ -152,6 +181,7 @@ _POLICY: Final = fields(
         "device": DEVICE,
         "archs": several(ARCH, 100),
         "fetch_url": LINE,
+        "key": _KEY,
     }
 )
 OPERATIONS: Final[Mapping[str, Mapping[str, Kind]]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import shutil
@@ -95,6 +96,7 @@ class _Run:
         self._lease: gpus.Lease | None = None
         self._wait: gpus.Wait | None = None
         self._limit = 0.0
+        self._left = _most_seconds(self._job)  # that its runners may still take
         self._heard = False  # the runner has said something
         self._isolation = ""  # what isolates it, once that is known
         self._enclosed_whole = False  # the runner as well
@@ -335,12 +337,20 @@ class _Run:
         assert runner.stdout is not None
         pending = bytearray()
         heard = time.monotonic()
+        end = heard + self._left
         limits = self._job["limits"]
         self._limit = limits["build_seconds"] + SLACK_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(runner.stdout, selectors.EVENT_READ)
             while True:
                 exited = has_exited(runner)
+                self._left = end - time.monotonic()
+                if self._left < 0:
+                    most = f"{_most_seconds(self._job):g} s for one"
+                    raise HostError(
+                        f"the run was ended: a key that can only run commits has {most}",
+                        "ask for less, or have the host's owner set key.seconds and make the key's line again",
+                    )
                 if not selector.select(0 if exited else TICK_SECONDS):
                     if exited:
                         return
@@ -433,6 +443,13 @@ class _Run:
         data = self._directory.log.read_bytes()[-(1 << 16) :].decode("utf-8", "replace")
         lines = [line.strip() for line in data.splitlines() if line.strip()]
         return (lines or ["it said nothing"])[-1][:_SHOWN]
+
+
+def _most_seconds(job: Mapping[str, Any]) -> float:
+    """How long runners of the job may take, all of them together and without the wait for a GPU. A scheduler's wait is
+    within a runner, which says all the time that it is alive."""
+    most = job.get("key", {}).get("seconds", math.inf)
+    return float(most + (job["slurm"]["wait_seconds"] if job.get("slurm") else 0.0))
 
 
 def _cancel(number: int, frame: FrameType | None) -> None:

@@ -164,14 +164,20 @@ def cancel(run: str, more: Mapping[str, str] | None = None) -> None:
     _run(["scancel", "--quiet", f"--user={os.geteuid()}", f"--name={name_of(run)}"], more=more)
 
 
-def end(run: str, more: Mapping[str, str] | None = None, seconds: float = END_SECONDS) -> str:
-    """Ends every task of the run and waits until that is so; otherwise words that say what may be left.
+def end(
+    run: str, more: Mapping[str, str] | None = None, seconds: float = END_SECONDS, leave_seconds: float = 0.0
+) -> str:
+    """Ends every task of the run and waits until that is so; otherwise words that say what may be left. Those that run
+    have `leave_seconds` to come to an end by themselves: accounting calls others cancelled.
 
     `more` is what the commands have in their environment besides our own.
     """
-    deadline, why = time.monotonic() + seconds, "they do not end"
+    start, why = time.monotonic(), "they do not end"
+    deadline, leave = start + seconds, start + leave_seconds
     while True:
         try:
+            while time.monotonic() < leave and any(task.state in LIVE - WAITING for task in tasks_of(run, more)):
+                time.sleep(_LOOK_SECONDS)  # the scheduler tells nobody
             cancel(run, more)
             if not any(task.state in LIVE for task in tasks_of(run, more)):
                 return ""

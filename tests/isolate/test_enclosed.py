@@ -36,6 +36,8 @@ def _there(mechanism: str) -> bool:
 def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
     if not _there(name):
+        # Else a mistake of ours in what encloses would pass for a machine without it.
+        assert name != "landlock" or landlock.version() == 0, isolate._found(name).missing
         pytest.skip(f"{isolate._found(name).missing}: {isolate._found(name).advice}")
     monkeypatch.setenv(isolate.VARIABLE, name)
     return name
@@ -101,6 +103,41 @@ def test_gits_own_folder_of_a_checkout_is_not_read(
     )
     assert ran.stdout.split() == [str(len(os.listdir(tree))), "PUBLIC", "PUBLIC"], ran.stderr
     assert "PRIVATE" not in ran.stderr
+
+
+def test_repositories_further_down_are_not_read(run: Callable[..., Ran], tmp_path: Path, scratch: Path) -> None:
+    """A clone in a folder that git ignores, one whose .git is a link, a bare one: each has a URL with a token."""
+    tree = tmp_path / "tree"
+    places = ("deps/a/.git", "deps/b/.real", "deps/deep/er/mirror.git")
+    for place in places:
+        for name in ("objects", "refs"):
+            (tree / place / name).mkdir(parents=True)
+        (tree / place / "HEAD").write_text("ref: refs/heads/main\n")
+        (tree / place / "config").write_text("PRIVATE")
+        (tree / place).parent.joinpath("a.h").write_text("PUBLIC\n")
+    (tree / "deps/b/.git").symlink_to(".real")
+    (tree / "b.h").write_text("PUBLIC\n")
+    headers = [str(tree / "b.h"), *(str((tree / place).parent / "a.h") for place in places)]
+    configurations = [*(str(tree / place / "config") for place in places), str(tree / "deps/b/.git/config")]
+    code = f"""
+    for name in {headers!r}:
+        print(open(name).read().strip())
+    for name in {configurations!r}:
+        try:
+            print(open(name).read())
+        except OSError:
+            print("refused")
+    """
+    ran = run(code, grant=isolate.Grant(read=(tree,), write=(scratch,)))
+    assert ran.stdout.split() == ["PUBLIC"] * 4 + ["refused"] * 4, ran.stderr
+
+
+def test_more_repositories_than_can_be_hidden_are_an_error(tmp_path: Path, scratch: Path) -> None:
+    for number in range(isolate.MOST_HIDDEN + 1):
+        (tmp_path / "tree" / str(number) / ".git").mkdir(parents=True)
+    grant = isolate.Grant(read=(tmp_path / "tree",), write=(scratch,))
+    with pytest.raises(isolate.IsolationError, match="201 git repositories below what is to be granted"):
+        isolate.enclose(["true"], grant, cwd=scratch, environment={})
 
 
 def test_of_an_interpreter_in_the_home_is_read_what_it_is_made_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fmha.harness.git import git_text
 from fmha.harness.hosts.shipment import preamble
 from tests.harness.support import git
 from tests.integration.processes import eventually
@@ -21,6 +23,17 @@ from tests.remote.server import Server, client_config, free_port, key
 from tests.remote.test_hostile_trees import WHO, Tree, made, tree_of
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.timeout(900)]
+
+
+TIGHT: dict[str, object] = {"seconds": 2, "workers": 1, "random_cases": 3, "runs": 1, "pack_bytes": 64}
+MORE = (  # than a key may ask for of a host whose owner says nothing, and than of one that is TIGHT
+    ("limits.build_seconds", 14401, 3),
+    ("limits.total_seconds", 14401, 3),
+    ("work.workers", 1024, 2),
+    ("work.request.random_cases", 1001, 4),
+    ("order.request.random_cases", 1001, 4),
+    ("gpu.count", 2, 2),
+)
 
 
 @dataclass
@@ -35,21 +48,36 @@ class Limited:
         command = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", *words]
         return subprocess.run(command, input=said, capture_output=True, timeout=60, check=False)
 
-    def asks(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The agent's answer to a request that no client of ours would make."""
-        said = preamble("/nonexistent") + json.dumps({**request, "silence": 20.0}).encode() + b"\n"
+    def asks(self, request: dict[str, Any], more: bytes = b"") -> dict[str, Any]:
+        """The agent's answer to a request that no client of ours would make, and to what is said after it."""
+        said = preamble("/nonexistent") + json.dumps({**request, "silence": 20.0}).encode() + b"\n" + more
         lines = self.ssh("gpu", "python3 whatever", said=said).stdout.splitlines()
         answers = [json.loads(line) for line in lines[1:]]
-        return next(answer for answer in answers if "beat" not in answer)
+        return next(answer for answer in answers if not answer.keys() & {"beat", "send"})
 
 
 @pytest.fixture(scope="module")
 def stolen(template: Path, server: Server, warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
     """A key whose line is that of the host's settings, in a checkout that no test changes."""
-    folder = tmp_path_factory.mktemp("stolen")
+    with limited_key(template, server, tmp_path_factory.mktemp("stolen"), "auto", {}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tight(template: Path, server: Server, warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    """One whose host's owner lets it take little. Its runs see what holds them, being in no sandbox."""
+    with limited_key(template, server, tmp_path_factory.mktemp("tight"), "off", TIGHT) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def limited_key(
+    template: Path, server: Server, folder: Path, isolation: str, most: dict[str, object]
+) -> Iterator[Limited]:
     key(folder / "ci_key")
     with fresh_client(template, server, folder) as client:
-        done = client.run("hosts", "key", "gpu", str(folder / "ci_key.pub"), "--isolation", "auto")
+        client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(key=most))
+        done = client.run("hosts", "key", "gpu", str(folder / "ci_key.pub"), "--isolation", isolation)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith('restrict,command="')
         assert done.stdout.count("\n") == 1
@@ -201,6 +229,82 @@ def test_a_commit_that_is_an_option_for_git_is_refused(field: str, limited: Limi
         assert answer["usage"]
     assert thesis.read_text() == "years of work"
     assert limited.client.runs() == runs
+
+
+def changed(job: dict[str, Any], field: str, value: object) -> dict[str, Any]:
+    """The job with another value in that place."""
+    made = copy.deepcopy(job)
+    *above, name = field.split(".")
+    section = made
+    for part in above:
+        section = section[part]
+    section[name] = value
+    return made
+
+
+def modest(job: dict[str, Any]) -> dict[str, Any]:
+    """The job as one would ask that knows what a TIGHT host lets it."""
+    return changed(changed(job, "limits.build_seconds", 1), "limits.total_seconds", 1)
+
+
+@pytest.mark.parametrize(("field", "much", "more"), MORE)
+def test_it_takes_no_more_of_the_host_than_its_owner_lets_it(
+    field: str, much: float, more: float, limited: Limited, tight: Limited
+):
+    job = job_of(limited.client)
+    runs = limited.client.runs()
+    for asked, given in ((limited.asks, changed(job, field, much)), (tight.asks, changed(modest(job), field, more))):
+        answer = asked({"op": "start", "job": given, "follow": False})
+        assert "this key may not ask for" in answer["error"], answer
+        assert field.rpartition(".")[2] in answer["error"]
+        assert "fmha hosts key" in answer["next"]
+        assert answer["usage"]
+    assert limited.client.runs() == runs
+
+
+def test_a_person_is_told_which_setting_bounds_a_key(limited: Limited):
+    done = limited.run("run-matrix", "--host", "gpu", "--suite", "random", "--cases", "1001")
+    assert done.returncode == 2
+    said = "this key may not ask for random_cases of 1001: 1000 is the most, as the host's key.random_cases has it"
+    assert said in done.stderr
+    assert "fmha hosts key" in done.stderr
+
+
+def test_what_a_job_leaves_open_is_as_the_owner_has_it(tight: Limited, client: Client):
+    job = modest(job_of(client))
+    assert job["work"]["workers"] == 0
+    assert tight.asks({"op": "start", "job": job, "follow": False}) == {"started": job["run"]}
+    stored = json.loads((client.home / "fmha" / "runs" / job["run"] / "job.json").read_text())
+    assert stored["work"]["workers"] == 1
+    assert stored["key"] == TIGHT
+
+
+def test_a_run_of_it_ends_when_its_time_is_over(tight: Limited, client: Client):
+    """However much it says meanwhile that it is alive; nor does another of such a key begin beside it."""
+    job = modest(job_of(client))
+    run = client.home / "fmha" / "runs" / job["run"]
+    with client.server.hold("t1"):
+        assert tight.asks({"op": "start", "job": job, "follow": False}) == {"started": job["run"]}
+        second = changed(job, "run", job["run"][:-1] + "1")
+        answer = tight.asks({"op": "start", "job": second, "follow": False})
+        assert "as many runs of keys that can only run commits are here as may be at once, 1" in answer["error"]
+        assert tight.asks({"op": "start", "job": job, "follow": False}) == {"started": job["run"]}  # asked again
+        assert eventually(lambda: (run / "status.json").exists())
+    status = json.loads((run / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "a key that can only run commits has 2 s for one" in status["reason"]
+    assert "key.seconds" in status["next_step"]
+    assert not (run.parent / second["run"]).exists()
+
+
+def test_it_sends_no_more_than_its_owner_takes(tight: Limited, client: Client):
+    job = modest(job_of(client))
+    git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
+    sha = git_text(client.root, "rev-parse", "HEAD")
+    job |= {"sha": sha, "run": job["run"].replace(job["sha"][:12], sha[:12])}
+    offer = json.dumps({"pack": "0" * 64, "bytes": 65}).encode() + b"\n"
+    answer = tight.asks({"op": "start", "job": job, "follow": False}, offer)
+    assert "this key may not send 65 bytes: 64 is the most, as the host's key.pack_bytes has it" in answer["error"]
 
 
 def test_a_tree_made_by_hand_writes_nothing_outside(limited: Limited):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fmha.harness.config import interpret
+from fmha.harness.config.host_sections import KeySection
 from fmha.harness.config.matrix_model import Limits
 from fmha.harness.hosts.base import Order
 from fmha.harness.hosts.commit_transfer import CommitSource
@@ -74,12 +75,14 @@ WRONG: list[tuple[str, Any]] = [
     ("keep.days", float("inf")), ("keep.runs", 0), ("keep.spare", ["--all"]), ("keep.spare", SHA),
     ("gpu.count", 0), ("gpu.count", 10**6), ("gpu.count", True), ("gpu.foreign", "kill"), ("gpu.priority", "first"),
     ("gpu.query", None), ("gpu.nvidia_smi", ""), ("gpu.use", [0]),
-    ("limits.build_seconds", -1), ("limits.total_seconds", 1e300),
+    ("limits.build_seconds", -1), ("limits.total_seconds", 1e300), ("limits.build_seconds", 31 * 86400),
     ("work.host", "../x"), ("work.host", ""), ("work.device", "os:system()"), ("work.device", "a b"),
     ("work.workers", -1), ("work.workers", 1 << 40), ("work.costs", {"x": "y"}), ("work.beside", "f" * 40),
     ("work.request", {"directory": "/"}), ("work.request", {"a-b": 1}), ("work.request", {"suite": DEEP}),
     ("work.request", {"suite": 1 << 70}), ("work.request", {"suite": "x" * (2 << 20)}), ("work.request", []),
-    ("order.matrix", 7), ("order.matrix_sha256", "x"), ("order.own", 1),
+    ("work.request", {"random_cases": 10_001}), ("work.request", {"random_cases": "7"}),
+    ("order.request", {"random_cases": 10**9}), ("work.request", {"schedules": 0}), ("work.request", {"cases": [7]}),
+    ("work.request", {"noise_seeds": [0.5]}), ("order.matrix", 7), ("order.matrix_sha256", "x"), ("order.own", 1),
 ]  # fmt: skip
 
 
@@ -138,6 +141,24 @@ def test_no_field_is_missing_and_none_is_added(job: dict[str, Any]):
 def test_what_is_no_request_is_refused(request_: Any):
     with pytest.raises(HostError, match="the request is refused"):
         requests.checked(request_)
+
+
+@pytest.mark.parametrize("name", KeySection.model_fields)
+def test_what_an_owner_may_write_of_a_key_is_what_a_host_takes(name: str, job: dict[str, Any]):
+    """The two know the same bounds, though neither imports the other."""
+    said = KeySection.model_json_schema()["properties"][name]
+    highest = next(kind["maximum"] for kind in (said, *said.get("anyOf", ())) if "maximum" in kind)
+    policy = {name: job[name] for name in requests.OWNED} | {
+        "gpu": {word: value for word, value in job["gpu"].items() if word != "priority"},
+        "keep": {word: value for word, value in job["keep"].items() if word != "spare"},
+        "device": "cuda", "archs": ["sm_100a"], "fetch_url": "",
+        "key": KeySection(workers=1).model_dump() | {name: highest},
+    }  # fmt: skip
+    asked = {"op": "key", "silence": 1.0, "policy": policy}
+    assert requests.checked(asked) == asked
+    policy["key"][name] = highest + 1
+    with pytest.raises(HostError, match=f"key.{name}"):
+        requests.checked(asked)
 
 
 @pytest.mark.parametrize("said", [{}, {"secrets": None}, {"secrets": {"TOKEN": 7}}, {"secrets": ["x"]}, {"here": True}])

@@ -220,6 +220,7 @@ def test_seed_and_cover_have_the_numbers_of_one_host(login: Client, slurm: Slurm
 
     def change(matrix: dict) -> None:
         matrix |= {key: own[key] for key in ("gates", "guard", "limits", "seed")}
+        matrix["suites"]["cover"] = own["suites"]["cover"]
         real, there = matrix["hosts"]["real"], matrix["hosts"]["cluster"]
         there |= {key: real[key] for key in ("device", "python", "environment")} | {"env": real["env"] | there["env"]}
 
@@ -328,7 +329,8 @@ def test_the_array_ends_with_the_run_whose_supervisor_is_killed(login: Client, s
 
 
 def test_what_slurm_refuses_is_told_in_its_words(login: Client, slurm: Slurm):
-    (good,) = [line for line in login.run("doctor", "--host", "cluster").stdout.splitlines() if "slurm" in line]
+    said = login.run("doctor", "--host", "cluster").stdout.splitlines()
+    (good,) = [line for line in said if line.split()[1:2] == ["slurm"]]
     assert "partitions main" in good
     login.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update(partition="nobody"))
     assert "no partition is named nobody" in login.run("doctor", "--host", "cluster").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fmha.harness import isolate
 from fmha.harness.judge.case import Case, Field, case_of
 from fmha.harness.worker.devices.emulator_device import EmulatorDevice
 from fmha.harness.worker.subjects.adapter import Adapter
@@ -126,6 +128,33 @@ raise ValueError(f"written {{written}}")
     assert judge.read_bytes() == before
     assert sorted(path.name for path in project.iterdir()) == ["adapter.py", "twice.cu"]
     assert sorted(path.name for path in home.iterdir()) == [".ssh"]
+
+
+@pytest.mark.parametrize("mechanism", isolate.MECHANISMS)
+@pytest.mark.parametrize(
+    "save",
+    [
+        "tempfile.NamedTemporaryFile(dir=ROOT)",
+        "open(os.path.join(ROOT, 'tuned.json.new'), 'w')",
+        "os.replace(tempfile.mkstemp()[1], os.path.join(ROOT, 'tuned.json'))",
+        "os.replace(os.path.join(ROOT, 'twice.cu'), os.path.join(ROOT, 'other.cu'))",
+        "os.unlink(os.path.join(ROOT, 'twice.cu'))",
+    ],
+)
+def test_who_saves_beside_it_is_told_where_it_may_write(
+    tmp_path: Path, save: str, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isolate._found(mechanism).mechanism != mechanism:
+        pytest.skip(isolate._found(mechanism).missing)
+    monkeypatch.setenv(isolate.VARIABLE, mechanism)
+    body = f"import os, tempfile\n{save.replace('ROOT', repr(str(tmp_path)))}"
+    with pytest.raises(AdapterError) as caught:
+        tries(tmp_path, body).inputs(0, CASE)
+    assert re.search(
+        r"\(adapter\.py:\d+\); in its sandbox it writes below \S+ \(TMPDIR\) alone, and nothing of the repository$",
+        caught.value.what,
+    ), caught.value.what
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.py", "twice.cu"]
 
 
 def test_it_has_no_network(tmp_path: Path) -> None:

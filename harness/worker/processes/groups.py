@@ -141,15 +141,11 @@ def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None], most: i
 def group_members(pgid: int) -> tuple[int, ...]:
     """The live processes whose group or session is `pgid`.
 
-    Zombies do not count: an orphan waits for its new parent to reap it, which in a container may never happen.
+    Zombies do not count: an orphan waits for its new parent to reap it, which in a container may never happen. Asked
+    of each process of the machine whenever a command has ended: two system calls take a fifteenth of reading a file.
     """
-    members = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            state, group, session = _stat(int(entry))
-            if pgid in (group, session) and state not in "ZX":
-                members.append(int(entry))
-    return tuple(members)
+    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+    return tuple(pid for pid in pids if _is_of(pid, pgid) and _state(pid) not in "ZX")
 
 
 def group_alive(pgid: int) -> bool:
@@ -238,15 +234,21 @@ def _read(path: str) -> str:
         return ""
 
 
-def _stat(pid: int) -> tuple[str, int, int]:
-    """State letter, process group and session of `pid`; state X when it is gone. See proc(5)."""
+def _is_of(pid: int, pgid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pgid or os.getsid(pid) == pgid
+    except (ProcessLookupError, PermissionError):
+        return False
+
+
+def _state(pid: int) -> str:
+    """State letter of `pid`; X when it is gone. See proc(5)."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return "X", 0, 0
-    state, _parent, group, session = text.rpartition(")")[2].split()[:4]
-    return state, int(group), int(session)
+        return "X"
+    return text.rpartition(")")[2].split()[0]
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:

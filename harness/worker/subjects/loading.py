@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from pathlib import Path
+from typing import Final
 
 from fmha.harness.errors import UserError
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.kernel import Kernel
 from fmha.harness.worker.subjects.repository_modules import module_at, on_path
+
+# What either sandbox says to who writes elsewhere; Landlock of a file that is moved, that it is on another disk.
+_REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
 
 
 def load_kernel(root: Path, where: str) -> Kernel:
@@ -35,4 +41,6 @@ def told(error: BaseException, path: Path) -> str:
     while trace is not None:
         line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(path) else line
         trace = trace.tb_next
-    return f"{type(error).__name__}: {error}" + (f" ({path.name}:{line})" if line else "")
+    refused = isinstance(error, OSError) and error.errno in _REFUSED
+    where = f"; in its sandbox it writes below {tempfile.gettempdir()} (TMPDIR) alone, and nothing of the repository"
+    return f"{type(error).__name__}: {error}{f' ({path.name}:{line})' if line else ''}{where if refused else ''}"
