@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fmha.harness.evidence.baseline import kept_noise
+from fmha.harness.evidence.baseline import as_baseline, kept_noise
+from fmha.harness.judge.comparison.comparison import compare
 from fmha.harness.judge.limits import Limit
 from fmha.harness.judge.status import Status
 from tests.evidence.records import IDS, accepted, measured, record
@@ -10,6 +11,17 @@ from tests.harness.support import GOOD
 
 SHORT, LONG = IDS
 SEEDS = list(range(20))
+
+
+def test_a_baseline_leaves_out_what_was_measured_on_the_drawn_seed() -> None:
+    run, made = record(outcomes={SHORT: {"drawn": GOOD}}), accepted(record())
+    assert made.acceptance is not None
+    base = as_baseline(run, made.acceptance)
+    assert [item.drawn for item in base.configurations] == [None, None]
+    assert [item.drawn for item in run.configurations] == [GOOD, None]
+    assert base.acceptance == made.acceptance
+    assert [item.metrics for item in base.configurations] == [item.metrics for item in run.configurations]
+    assert compare(base, run).regressions == ()
 
 
 def test_noise_is_kept_where_nothing_has_changed() -> None:
