@@ -136,7 +136,8 @@ def test_more_repositories_than_can_be_hidden_are_an_error(tmp_path: Path, scrat
     for number in range(isolate.MOST_HIDDEN + 1):
         (tmp_path / "tree" / str(number) / ".git").mkdir(parents=True)
     grant = isolate.Grant(read=(tmp_path / "tree",), write=(scratch,))
-    with pytest.raises(isolate.IsolationError, match="201 git repositories below what is to be granted"):
+    # Where fmha itself runs from a clone, that is one more.
+    with pytest.raises(isolate.IsolationError, match="20[12] git repositories below what is to be granted"):
         isolate.enclose(["true"], grant, cwd=scratch, environment={})
 
 
