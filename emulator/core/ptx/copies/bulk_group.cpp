@@ -1,5 +1,6 @@
 // Bulk async-groups: cp.async.bulk.commit_group and wait_group (PTX ISA 9.7.9.25.3), and the two stages of an operation
-// that completes through them: its sources have been read, its results are visible.
+// that completes through them: its sources have been read, its results are visible. These are stores and reductions.
+// Loads complete on an mbarrier: bulk.cpp.
 #include "ptx/copies/bulk_group.hpp"
 
 #include <bit>
