@@ -137,7 +137,7 @@ def test_more_repositories_than_can_be_hidden_are_an_error(tmp_path: Path, scrat
         (tmp_path / "tree" / str(number) / ".git").mkdir(parents=True)
     grant = isolate.Grant(read=(tmp_path / "tree",), write=(scratch,))
     # Where fmha itself runs from a clone, that is one more.
-    with pytest.raises(isolate.IsolationError, match="20[12] git repositories below what is to be granted"):
+    with pytest.raises(isolate.IsolationError, match=r"20[12] git repositories below what is to be granted"):
         isolate.enclose(["true"], grant, cwd=scratch, environment={})
 
 
