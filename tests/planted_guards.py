@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.planted import Planted, lay_out, noticed_by
+from tests.planted import NotBegunError, Planted, lay_out, noticed_by
 
 WALL = "tests/evidence/test_wall.py::test_"
 VERDICT = "tests/evidence/test_verdict.py::test_"
@@ -349,8 +349,8 @@ def noticed(planted: Planted, trees: queue.SimpleQueue[Path]) -> tuple[str, floa
     start = time.monotonic()
     try:
         return noticed_by(planted, folder), time.monotonic() - start
-    except SystemExit as error:
-        return f"error: {error}", time.monotonic() - start
+    except (NotBegunError, SystemExit) as error:
+        return f"error: {str(error).splitlines()[0]}", time.monotonic() - start
     finally:
         trees.put(folder)
 

@@ -112,17 +112,18 @@ class Repository:
             raise HostError(f"commit {sha} is not at the host as a whole", "set sync: direct")
         self._git("update-ref", "--no-deref", f"{_SENT}/{_name(sha)}", sha)
 
-    def check_out(self, sha: str, tree: Path) -> None:
+    def check_out(self, sha: str, tree: Path, like: Path | None = None) -> None:
         """A worktree of its own at exactly `sha`: it was empty, and has what `sha` names by content. Nothing is written
-        of one whose tree could lead out of it."""
+        of one whose tree could lead out of it. `like` is another, from which is taken what is the same."""
         entries = self._entries(sha)
         links = {path: entry for path, entry in entries.items() if entry.mode == trees.LINK}
         ordered = {**links, **entries}
-        with contextlib.closing(self._contents(ordered)) as contents:  # git is ahead of the worktree
+        known = trees.alike(ordered, like) if like is not None else {}
+        with contextlib.closing(self._contents(ordered, known)) as contents:  # git is ahead of the worktree
             texts = dict(zip(links, itertools.islice(contents, len(links)), strict=True))
             trees.refuse(entries, texts)
             self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
-            trees.write(ordered, itertools.chain(texts.values(), contents), tree)
+            trees.write(ordered, itertools.chain(texts.values(), contents), tree, known)
 
     def prove(self, sha: str, tree: Path) -> None:
         """Raises HostError unless every file of the worktree has the contents that `sha` has, and none was added."""
@@ -144,8 +145,19 @@ class Repository:
         facts = (entry.partition(b"\t") for entry in found)
         return trees.listed((path, trees.TreeEntry(*_mode_and_blob(words))) for words, _, path in facts)
 
-    def _contents(self, entries: Mapping[bytes, trees.TreeEntry]) -> Generator[bytes, None, None]:
-        """The blobs in the order of the entries, each as soon as git has unpacked it."""
+    def _contents(
+        self, entries: Mapping[bytes, trees.TreeEntry], known: Mapping[bytes, bytes]
+    ) -> Generator[bytes, None, None]:
+        """The blobs in the order of the entries: those that are known, and the others as soon as git has unpacked
+        them."""
+        asked = {path: entry for path, entry in entries.items() if path not in known}
+        with contextlib.closing(self._unpacked(asked) if asked else _nothing()) as unpacked:
+            for path in entries:
+                yield known[path] if path in known else next(unpacked)
+            for _ in unpacked:  # whether git has come to its end well
+                pass
+
+    def _unpacked(self, entries: Mapping[bytes, trees.TreeEntry]) -> Generator[bytes, None, None]:
         with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as said:
             names.write("".join(f"{entry.blob}\n" for entry in entries.values()).encode())
             names.seek(0)
@@ -282,6 +294,10 @@ class Repository:
         words |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_PROTOCOL_FROM_USER": "0"}
         ours = {"GIT_DIR": str(self.path), "GIT_NO_REPLACE_OBJECTS": "1"}
         return kept | words | ours | (_NOBODYS if own else {})
+
+
+def _nothing() -> Generator[bytes, None, None]:
+    yield from ()
 
 
 def _name(sha: str) -> str:

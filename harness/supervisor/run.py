@@ -129,11 +129,11 @@ class _Run:
     def _perform(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> None:
         directory, job = self._directory, self._job
         repository = Repository(directory.folder)
-        repository.check_out(job["sha"], directory.tree)
+        repository.check_out(job["sha"], directory.tree, directory.before())
         if job.get("beside"):
-            repository.check_out(job["beside"], directory.beside)
+            repository.check_out(job["beside"], directory.beside, directory.tree)
         if job.get("judge"):
-            repository.check_out(job["judge"], directory.judge)
+            repository.check_out(job["judge"], directory.judge, directory.tree)
         while not self._carried_out(repository, variables, secrets):
             self._note("the environment is not what its set-up has made of it, and is built again")
         repository.prove(job["sha"], directory.tree)

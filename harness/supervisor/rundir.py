@@ -63,6 +63,13 @@ class RunDirectory:
         (self.path / "finish.lock").touch()
         write_json(self.path / "job.json", job)
 
+    def before(self) -> Path | None:
+        """The worktree of the latest run but this one, if there is any."""
+        with contextlib.suppress(FileNotFoundError):
+            others = sorted((name for name in os.listdir(self.path.parent) if name != self.run), reverse=True)
+            return next((tree for name in others if (tree := self.path.parent / name / "tree").is_dir()), None)
+        return None
+
     def exists(self) -> bool:
         """Whether a run has begun in this folder."""
         return (self.path / "job.json").is_file()

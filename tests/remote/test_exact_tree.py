@@ -290,6 +290,45 @@ def test_replaced_objects_are_not_looked_at(made: tuple[Repository, str, Path]):
     assert (tree / "plain").is_file()
 
 
+def test_of_another_tree_is_taken_what_is_the_same(made: tuple[Repository, str, Path], tmp_path: Path):
+    """What it has otherwise, or as something else, comes from git; and so does all of one that is gone."""
+    repository, sha, first = made
+    repository.check_out(sha, first)
+    second, third, fourth = (tmp_path / name for name in ("second", "third", "fourth"))
+    entries = repository._entries(sha)
+    assert trees.alike(entries, first).keys() == entries.keys()
+    repository.check_out(sha, second, first)
+    (first / "plain").write_text("of 'plan'")
+    (first / "runs").chmod(0o644)
+    (first / "empty").unlink()
+    os.mkfifo(first / "empty")
+    for name in ("link", "broken"):
+        (first / name).unlink()
+    (first / "link").symlink_to("/etc")
+    (first / "broken").write_text("nowhere")
+    (first / "deep" / "er" / "file").unlink()
+    (first / "deep" / "er").rmdir()
+    (first / "deep" / "er").symlink_to("/dev")
+    same = {b"a name with\nnewline", b"no utf-8 \xff", b".gitignore", b"runs"}
+    assert trees.alike(entries, first).keys() == same
+    repository.check_out(sha, third, first)
+    repository.check_out(sha, fourth, tmp_path / "gone")
+    for tree in (second, third, fourth):
+        repository.prove(sha, tree)
+
+
+def test_of_another_tree_no_more_is_held_than_there_is_room_for(
+    made: tuple[Repository, str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    repository, sha, tree = made
+    repository.check_out(sha, tree)
+    entries = repository._entries(sha)
+    monkeypatch.setattr(trees, "MOST_ALIKE", 20)
+    found = trees.alike(entries, tree)
+    assert 0 < sum(map(len, found.values())) <= 20 + len("deep/er") + len("nowhere")
+    assert len(found) < len(entries)
+
+
 def test_what_a_blob_is_not_is_not_taken_for_it(tmp_path: Path):
     """Whoever sends the contents may be a git of somebody else's making."""
     blob = hashlib.sha1(b"blob 3\0abc").hexdigest()
