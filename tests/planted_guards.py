@@ -319,6 +319,13 @@ GUARDS = (
         f"{STALE}what_another_compiler_looks_for_is_never_stale",
     ),
     guard(
+        "what was looked for in the root is looked for in each checkout's",
+        "harness/worker/compilers/build_inputs.py",
+        'if path == base or path.startswith(base + "/") else path',
+        'if path.startswith(base + "/") else path',
+        f"{STALE}what_another_compiler_looks_for_counts_in_each_checkout",
+    ),
+    guard(
         "a source is no option",
         "harness/worker/compilers/build_steps.py",
         "        _refuse_other_than_a_file(variant.source)\n",

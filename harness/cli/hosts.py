@@ -43,7 +43,8 @@ machines that hold a key without a person, CI first of all. Append the line on t
 
 Do so again when the settings change, or fmha itself.
 
-What the commits bring runs in a sandbox there, or not at all: `fmha doctor --host` says what a host lacks for one.
+What the commits bring runs in a sandbox there, or not at all: `fmha doctor --host` says what a host lacks for one. The
+setting `key` of NAME says how much its runs may take: time, workers, random cases, places, bytes that are sent.
 """
 
 RESERVE_HELP = """Keep a GPU of a host for your own runs for a while.

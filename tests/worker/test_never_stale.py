@@ -516,7 +516,8 @@ def own(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
+    found = [str(tmp_path / "site-packages"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site-packages")])
     return tmp_path / "own"
 
@@ -571,6 +572,20 @@ def test_what_another_compiler_looks_for_is_never_stale(own, look, first):
         result = build(own, OWN)
         assert (stored(result), result.cached) == (1234 + there, False)
     assert build(own, OWN).cached
+
+
+@pytest.mark.parametrize("look", ["whether a file is there", "what is in a folder"])
+def test_what_another_compiler_looks_for_counts_in_each_checkout(own, look):
+    """A host has a worktree for each run, and one cache for all."""
+    source = own / "own.py"
+    text = source.read_text().replace("import sys\n", "import os, sys\n")
+    text = text.replace("class Own", "HERE = Path(__file__).parent\nclass Own")
+    source.write_text(text.replace("str(value)", f"str(value + ({LOOKS[look]}))"))
+    same, tuned = (shutil.copytree(own, own.with_name(name)) for name in ("same", "tuned"))
+    (tuned / "tuned.json").write_text("{}")
+    assert stored(build(own, OWN)) == 1234
+    assert build(same, OWN).cached, "nothing of where a checkout lies is in what was read"
+    assert stored(build(tuned, OWN)) == 1235
 
 
 def test_a_folder_that_another_compiler_has_found_is_asked_for_again(own):

@@ -108,7 +108,8 @@ def made_of(
 
 
 def _label(base: str, path: str) -> str:
-    return os.path.relpath(path, base) if path.startswith(base + "/") else path
+    """How a path is kept: from the root, which is another folder in each checkout, the root itself included."""
+    return os.path.relpath(path, base) if path == base or path.startswith(base + "/") else path
 
 
 def _names(files: Iterable[str], folders: Sequence[str]) -> Iterator[str]:

@@ -32,6 +32,7 @@ _ENTRY = re.compile(
 )
 _OF_A_SHELL = frozenset('$`"\\\n')
 _READS = "fmha.harness.worker.compilers.reads"
+_HOW_READ = 2  # how the process of another compiler says what it has read; an entry of another way is not taken
 _COMPILE = "fmha.harness.worker.subjects.compile"
 # What nvcc is given for a variant's PTX, and to assemble it.
 Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
@@ -183,4 +184,5 @@ def asked_for(task: CompileTask, variant: Variant, deciding: Sequence[tuple[str,
     """What is known of a build before it: all that decides it but what it reads."""
     entries = (variant.entry, variant.combine, *variant.others)
     facts: list[Any] = [variant.name, variant.compiler, variant.arch, variant.source, entries]
+    facts += [_HOW_READ] if variant.compiler else []
     return [*facts, task.source_hashes[variant.sources], task.toolchain.digest, task.flags_of(variant), deciding]
