@@ -10,11 +10,15 @@ from _signal import SIG_IGN, SIGINT, getsignal, signal  # type: ignore[import-no
 # Commands that run nothing of a user's in this process, whose objects may want an end of their own.
 QUICK = ("run-matrix", "attach", "logs", "cancel", "clean", "ps", "hosts")
 
+# Of a command that was interrupted: an interpreter that ends as usual says instead that a signal has ended it, if the
+# interrupt came in code that was a string (CPython's run_eval_code_obj), such as that of a dataclass.
+INTERRUPTED = 4
+
 
 def _leave(number: int, frame: object) -> None:
     """An interrupt while we are being loaded: there is nothing to clear up yet, and a traceback would say nothing."""
     os.write(2, b"fmha: interrupted\n")
-    os._exit(4)
+    os._exit(INTERRUPTED)
 
 
 if getsignal(SIGINT) is not SIG_IGN:  # nohup means it
@@ -30,7 +34,8 @@ def main() -> None:
     except SystemExit as stop:
         import sys
 
-        if type(stop.code) is int and sys.argv[1:2] and sys.argv[1] in QUICK:
+        quick = sys.argv[1:2] and sys.argv[1] in QUICK
+        if isinstance(stop.code, int) and (quick or stop.code == INTERRUPTED):
             _end(stop.code)
         raise
 
