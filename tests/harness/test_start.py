@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Interrupts itself at the import whose number is the first argument, in code that was a string, as dataclasses and named
-# tuples are made of: Python takes an interrupt that leaves such code for one that nobody answers, whoever does.
+# Interrupts itself at the import whose number is the first argument, in code that was a string, as dataclasses are made
+# of: Python takes an interrupt that leaves such code for one that nobody answers, whoever does.
 START = """
 import builtins, os, signal, sys
 import fmha.__main__ as start
