@@ -69,6 +69,10 @@ browser:
 	    >/dev/null 2>&1 || echo 'no chromium from apt; the tests of the report will skip'; \
 	}
 
+# The core is compiled as for make run where nothing has compiled it yet: nobody edits it in a clone that was just made. Who does
+# begins with make develop.
+test test-all: export QUICK := ON
+
 .PHONY: test
 test: $(STAMPS)/build
 	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
