@@ -13,9 +13,9 @@ endif
 .DEFAULT_GOAL := help
 
 PYTHON ?=
-# loadgroup: tests that share an expensive fixture name a group and go to one worker. Four: those of the remote hosts mostly wait.
+# loadgroup: tests that share an expensive fixture name a group and go to one worker. Five: those of the remote hosts mostly wait.
 # Their order is that of tests/conftest.py.
-PYTEST_ARGS ?= -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST_ARGS ?= -n 5 --dist loadgroup --no-loadscope-reorder
 ARGS ?=
 
 VENV := .venv
