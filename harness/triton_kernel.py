@@ -95,6 +95,10 @@ class TritonKernel(Kernel):
             raise ValueError("the kernel asks for scratch memory, as for descriptors of its own: it gets none here")
         return str(made.asm["ptx"])
 
+    def at_hand(self, case: Case, arch: str) -> str | None:
+        """As `build` has left it."""
+        return self.compile(case, arch) if (case, arch) in self._there else None
+
     def launches(self, case: Case) -> Sequence[Launch]:
         made = self._made(case, self.arch).compiled
         meta, given = made.metadata, self.arguments(case)
@@ -108,6 +112,11 @@ class TritonKernel(Kernel):
         ctas = getattr(meta, "num_ctas", 1)
         cluster = (ctas, 1, 1) if ctas > 1 else SINGLE  # Triton's grid counts programs: a cluster each
         return [Launch((x * ctas, y, z), (block, 1, 1), arguments, meta.shared, cluster)]
+
+    @functools.cached_property
+    def _there(self) -> set[tuple[Case, str]]:
+        """What `_made` has made."""
+        return set()
 
     @property
     def _chosen(self) -> bool:
@@ -146,6 +155,7 @@ class TritonKernel(Kernel):
                     continue
                 specialised = _specialised(found.src, given)
                 chosen = {name: _plain(value) for name, value in candidate.chosen.items()}
+                self._there.add((case, arch))
                 return _Made(found, dict(candidate.given), specialised, candidate.number, candidate.of, chosen)
         raise failed or ValueError(f"{self.name} has no configuration that can be launched")
 

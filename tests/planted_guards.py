@@ -26,6 +26,7 @@ TREES = "tests/remote/test_hostile_trees.py"
 KEY = "tests/remote/test_forced_key.py::test_"
 OTHER_END = "tests/remote/test_other_end.py::test_"
 STALE = "tests/worker/test_never_stale.py::test_"
+PLANNED = "tests/worker/test_planned_builds.py::test_"
 ISOLATE, LANDLOCK, SUPERVISOR = "harness/isolate/__init__.py", "harness/isolate/landlock.py", "harness/supervisor"
 
 
@@ -317,6 +318,27 @@ GUARDS = (
         "    for name in _ASKING:",
         "    for name in ():",
         f"{STALE}what_another_compiler_looks_for_is_never_stale",
+    ),
+    guard(
+        "PTX of a plan is compiled anew where what it was read from has changed",
+        "harness/worker/compilers/build_steps.py",
+        "    if not still_there(task.root, variant.sources, hand):",
+        "    if not hand:",
+        f"{PLANNED}what_has_changed_since_the_plan_is_compiled_anew",
+    ),
+    guard(
+        "launches of a plan are asked for again where what they were read from has changed",
+        "harness/worker/subjects/adapter.py",
+        'if still_there(self.tree, self.sources, AtHand("", read, scratch, started, before)):',
+        "if read:",
+        f"{PLANNED}what_has_changed_since_the_plan_is_compiled_anew",
+    ),
+    guard(
+        "a file of another inode than was read is another file",
+        "harness/worker/compilers/read.py",
+        "all(_as_seen(root, path, told.read[path]) for path in stored)",
+        "all(_as_seen(root, path, facts_of(path)) for path in stored)",
+        f"{PLANNED}what_is_older_than_the_plan_and_comes_after_it_is_compiled_anew",
     ),
     guard(
         "what was looked for in the root is looked for in each checkout's",

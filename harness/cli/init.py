@@ -43,7 +43,10 @@ def command(
         str | None, typer.Option(help="In place of an example: KernelBench's .py, or flashinfer-bench's definition.")
     ] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="In place of an example: FILE.cu or FILE.cu:KERNEL, which is there already.")
+        str | None,
+        typer.Option(
+            help="In place of an example: FILE.cu, FILE.cu:KERNEL, or Triton's FILE.py: what is there already."
+        ),
     ] = None,
     answer: Annotated[str | None, typer.Option(help="To that problem: the .py with ModelNew, or the solution.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
@@ -70,7 +73,8 @@ def _run(
         raise UserError("--problem and --answer go together; they, --example and --kernel exclude one another")
     begun, given = None, ""
     if kernel:
-        begun, given = begin_kernel.files(root, kernel), "kernel"
+        given = "jit" if kernel.partition(":")[0].endswith(".py") else "kernel"
+        begun = begin_kernel.files(root, kernel)
     if problem and answer:
         from fmha.harness.problems.begin import files
 
@@ -93,7 +97,8 @@ def _run(
     for name in written:
         say(f"wrote {name}")
     if kernel:
-        say("write: the reference, and look at each size and the launch; docs/use/kernels.md says how")
+        guide = "triton" if given == "jit" else "kernels"
+        say(f"write: the reference, and look at each size and the launch; docs/use/{guide}.md says how")
     if (extras := EXTRAS[choice.example]) != EXTRAS[default.example]:
         say(f"needs: {install(*extras.split(','))}")
     if WORKFLOWS[choice.ci] and not place():

@@ -270,10 +270,10 @@ class _Planned:
     """What builds and launches a kernel, of which kind its adapter is not asked before."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter
+        self.adapter = adapter
 
     def built_in(self, tree: Path) -> None:
-        self._adapter.built_in(tree)
+        self.adapter.built_in(tree)
 
     def variant_for(self, configuration: Any, arch: str) -> Variant | str:
         return self._subject.variant_for(configuration, arch)
@@ -282,7 +282,7 @@ class _Planned:
     def _subject(self) -> Declares:
         from fmha.harness.worker.subjects.called import subject_of  # NumPy, which only who plans waits for
 
-        return subject_of(self._adapter)
+        return subject_of(self.adapter)
 
 
 def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
@@ -387,7 +387,7 @@ def _declared(file: KernelsFile, usual: Gates, document: Document, root: Path) -
             digest = hashlib.sha256((root / where.rpartition(":")[0]).read_bytes()).hexdigest()
         except OSError as error:
             raise ConfigError([problem(f"{root}: {where}: no such file")]) from error
-        adapter = Adapter(root, where, name, limit_seconds=file.limits.build_seconds)
+        adapter = Adapter(root, where, name, limit_seconds=file.limits.build_seconds, plans=True)
         found[name] = OwnKernel(name, adapter, digest, section.gates.gates() if section.gates else usual, problem)
     return found
 

@@ -159,6 +159,8 @@ class Job:
     timed: bool = False  # each configuration alone, where the device has a clock and `beside` is None
     also: dict[str, str] = field(default_factory=dict)  # further schedules of configurations, with commas, by id
     tolerances: dict[str, float] = field(default_factory=dict)  # the gates of `max_error` of one's own kernels, by id
+    # What the kernel's side of one's own kernels has said of configurations while the run was planned, by their ids.
+    planned: dict[str, dict[str, Any]] = field(default_factory=dict)
     parts: int = 1  # of each configuration, handed out by themselves: one has every so-manieth of its schedules
     schema: int = 2
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fmha.harness import account, isolate
 from fmha.harness.config import HostSettings, Limits
@@ -16,6 +17,7 @@ from fmha.harness.hosts.base import HostProvenance, Order
 from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.this_machine import this_machine, versions
 from fmha.harness.judge.identity import installed_root
+from fmha.harness.worker.compilers.at_hand import AtHand
 from fmha.harness.worker.compilers.build_kernels import build_variants
 from fmha.harness.worker.planner.sides import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.pool.supervise import run_worker
@@ -41,6 +43,8 @@ class EmulatorHost:
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
         self._kernels = kernels or {}
+        found = ((name, kernel.adapter) for name, kernel in self._kernels.items())
+        self._adapters = {name: adapter for name, adapter in found if adapter is not None}
         self._side: Side = OwnSide(kernels)
         self._tree = ""  # of the kernel's side, where it is another's
 
@@ -74,7 +78,32 @@ class EmulatorHost:
         """Builds in parallel, on the cores that this process has."""
         cores = len(os.sched_getaffinity(0))
         cache = account.folder("builds")
-        return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
+        return self._built(variants, cache, limits, cores, progress)
+
+    def _built(
+        self, variants: Sequence[Variant], cache: Path, limits: Limits, cores: int, progress: Callable[[str], None]
+    ) -> list[BuildResult]:
+        """What kernels' sides have compiled while they were asked for the variants is taken from them, which end."""
+        try:
+            how = (limits.build_seconds, cores, progress, self._side.flags, self._at_hand)
+            results = build_variants(self._root, variants, cache, *how)
+            for adapter in self._adapters.values():
+                adapter.hold_planned()
+            return results
+        finally:
+            for adapter in self._adapters.values():
+                adapter.close_kernel()
+
+    def _at_hand(self, variant: Variant) -> AtHand | None:
+        adapter = self._adapters.get(variant.compiler.rpartition(" ")[2])
+        return adapter.at_hand(variant) if adapter else None
+
+    def _with_planned(self, job: Job) -> Job:
+        """The job with what the kernels' sides have said when they were asked for its variants."""
+        said: dict[str, Mapping[str, Any]] = {}
+        for name, adapter in self._adapters.items():
+            said |= adapter.planned(item.id for item in job.configurations if item.kernel == name)
+        return replace(job, planned={name: dict(answers) for name, answers in said.items()})
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         """Runs a job in a worker of its own, and yields its events as they come."""
@@ -83,7 +112,7 @@ class EmulatorHost:
         account.made_in_checkout(self._root, "runs")
         folder.mkdir(parents=True)
         self._prune()
-        root = self._root
+        job, root = self._with_planned(job), self._root
         if self._tree:  # the worker must find the judge's modules first, and it looks where it is started
             job, root = replace(job, kernel_side=self._tree), installed_root()
         job, workers = spread(job, job.workers or self._settings.workers)

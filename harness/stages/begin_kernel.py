@@ -7,12 +7,13 @@ there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fmha.harness.errors import UserError
+from fmha.harness.stages.begin_triton import JitKernel, jit_adapter, jit_kernels
 
 MOST_NAMED: Final = 12
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -93,17 +94,19 @@ def kernels(text: str) -> list[SourceKernel]:
 
 
 def files(root: Path, where: str) -> dict[str, str]:
-    """By name, for `where`, which is FILE.cu or FILE.cu:KERNEL. UserError for a file that is not below the root, and
-    where no one kernel is meant."""
+    """By name, for `where`, which is FILE.cu or FILE.cu:KERNEL, or Triton's FILE.py. UserError for a file that is not
+    below the root, and where no one kernel is meant."""
     source, _, wanted = where.partition(":")
     path = (root / source).resolve()
     if not path.is_file() or not path.is_relative_to(root.resolve()):
         raise UserError(f"there is no file {source} in the repository", where=str(root), next_step="copy it there")
     text = path.read_text(encoding="utf-8", errors="replace")
-    there = kernels(text)
+    python = source.endswith(".py")
+    there: Sequence[SourceKernel | JitKernel] = jit_kernels(text, source) if python else kernels(text)
     names = list(dict.fromkeys(found.name for found in there))
     if not there:
-        raise UserError("it has no __global__ function with a body", where=source, next_step="name the file that has")
+        lacking = "@triton.jit function that stores anything" if python else "__global__ function with a body"
+        raise UserError(f"it has no {lacking}", where=source, next_step="name the file that has")
     if not wanted and len(names) > 1:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         step = f"name one: --kernel {source}:{names[0]}"
@@ -118,7 +121,11 @@ def files(root: Path, where: str) -> dict[str, str]:
     name = re.sub(r"[^a-z0-9]+", "", kernel.name.lower())
     name = name if name[:1].isalpha() else f"k{name}"
     matrix = _MATRIX.format(name=name, label=label)
-    return {"fmha_kernels.py": _adapter(source, kernel, label, text), "matrix.yaml": matrix}
+    if isinstance(kernel, JitKernel):
+        adapter = jit_adapter(source, kernel, label)
+    else:
+        adapter = _adapter(source, kernel, label, text)
+    return {"fmha_kernels.py": adapter, "matrix.yaml": matrix}
 
 
 def _template(text: str | None) -> tuple[dict[str, str], list[str]]:

@@ -21,7 +21,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "cute": "nvcc,cute",  # tiles on mma.sync, compiled by CuTe DSL
 }
 # Beside the examples what a user has: a problem with its answer, or a kernel.
-EXTRAS: Final[Mapping[str, str]] = {**EXAMPLES, "problem": "nvcc,torch", "kernel": "nvcc"}
+EXTRAS: Final[Mapping[str, str]] = {**EXAMPLES, "problem": "nvcc,torch", "kernel": "nvcc", "jit": "nvcc,triton"}
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {
     "github": ".github/workflows/fmha.yml",

@@ -14,7 +14,7 @@ from rich.text import Text
 from fmha.harness.isolate import MECHANISMS
 from fmha.harness.judge.comparison.missed import missed
 from fmha.harness.judge.gate import HAZARDS
-from fmha.harness.judge.status import Status
+from fmha.harness.judge.status import OF_THE_KERNEL, Status
 from fmha.harness.stages.columns import COLUMNS, DISPENSABLE, TIME, cells, microseconds
 from fmha.harness.text import cut, fitting, one_line
 
@@ -123,7 +123,9 @@ def _verdict_words(record: RunRecord) -> str:
         more = f" and {len(worse) - 1} more" if len(worse) > 1 else ""
         return f"FAIL each of {verdict.total} passed, together they are biased: {worse[0].group}{more}"
     others = ", ".join(f"{count} {status}" for status, count in verdict.counts.items() if status is not Status.PASS)
-    return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}"
+    only = Status.ADAPTER_ERROR in verdict.counts and not OF_THE_KERNEL & verdict.counts.keys()
+    whose = "; the adapter failed, which says nothing of the kernel" if only else ""
+    return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}{whose}"
 
 
 def judge_lines(record: RunRecord) -> Iterator[str]:

@@ -67,8 +67,7 @@ class _Here(EmulatorHost):
         said = {"machine": asdict(facts.machine), "versions": dict(facts.versions), "isolation": facts.isolation}
         self._say({"kind": "facts", **said})
         cores = len(os.sched_getaffinity(0))
-        how = (limits.build_seconds, cores, progress, self._side.flags)
-        results = build_variants(self._root, variants, self._cache, *how)
+        results = self._built(variants, self._cache, limits, cores, progress)
         for result in results:
             self._say({"kind": "build", "result": encode(result)})
         commit, tree = self._other
@@ -82,7 +81,7 @@ class _Here(EmulatorHost):
         if self._job == 0:
             self._wait_for_gpu()
         self._job += 1
-        job = replace(job, beside=self._beside, kernel_side=self._tree)
+        job = replace(self._with_planned(job), beside=self._beside, kernel_side=self._tree)
         folder = self._folder / str(self._job)
         if self._cluster is not None:
             told = self._cluster.run(job, limits)

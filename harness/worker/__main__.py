@@ -120,11 +120,18 @@ def _declared(job: Job) -> dict[str, Declared]:
     wanted = {configuration.kernel for configuration in job.configurations}
     tree = Path(job.kernel_side) if job.kernel_side else None
     adapters = [
-        Adapter(Path(job.root), where, name, tree=tree) for name, where in job.kernels.items() if name in wanted
+        Adapter(Path(job.root), where, name, tree=tree, planned=_planned(job, name))
+        for name, where in job.kernels.items()
+        if name in wanted
     ]
     for adapter in adapters:  # all at once: each takes a moment
         adapter.start()
     return {adapter.name: subject_of(adapter, job.tolerances) for adapter in adapters}
+
+
+def _planned(job: Job, kernel: str) -> dict[str, dict[str, Any]]:
+    ids = {configuration.id for configuration in job.configurations if configuration.kernel == kernel}
+    return {name: said for name, said in job.planned.items() if name in ids}
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:

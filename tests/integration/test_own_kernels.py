@@ -118,7 +118,9 @@ def test_init_begins_with_a_kernel_that_is_there(tmp_path: Path) -> None:
     first = fmha(tmp_path, "run-matrix", "--quiet")
     assert first.returncode == ExitCode.USAGE, first.stderr
     assert "NotImplementedError: what y should be, in float64, from inputs (fmha_kernels.py:" in first.stdout
-    assert first.stdout.splitlines()[-1] == "FAIL 0 of 4 passed: 1 adapter-error, 3 not-run"
+    assert first.stdout.splitlines()[-1] == (
+        "FAIL 0 of 4 passed: 1 adapter-error, 3 not-run; the adapter failed, which says nothing of the kernel"
+    )
     adapter = tmp_path / "fmha_kernels.py"
     old = 'raise NotImplementedError("what y should be, in float64, from inputs")'
     assert old in adapter.read_text()
@@ -230,6 +232,27 @@ def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: 
     assert ran.returncode == ExitCode.GATE_FAILED
     assert "build-error: attention_t64_s128\n" in ran.stdout
     assert "CompilationError: at " in ran.stdout
+
+
+@pytest.mark.triton
+def test_a_kernel_of_tritons_is_imported_once_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the process that plans, and not for each build and by each worker: an import of a package takes seconds."""
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FMHA_CACHE", raising=False)
+    root = repository_with("triton", tmp_path / "ours")
+    source = root / "attention.py"
+    source.write_text(f"import sys\nprint('it is imported', file=sys.stderr)\n{source.read_text()}")
+    ran = fmha(root, "run-matrix", "--json", "--quiet", "--filter", "t=1|64,s=128")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    variants = json.loads(ran.stdout)["variants"]
+    assert len(variants) == 4
+    assert not any(item["cached"] for item in variants)
+    assert ran.stderr.count("it is imported") == 1
+    logs = [*(tmp_path / "cache").rglob("compiler.log"), *(root / ".fmha/runs").rglob("*.stderr")]
+    assert sum(path.name == "compiler.log" for path in logs) == 4
+    assert len(logs) > 4
+    assert not any("it is imported" in path.read_text(errors="replace") for path in logs)
 
 
 TUNED = """

@@ -531,6 +531,7 @@ OTHERS = {
     "a package of the environment": ("../site-packages/package/part.py", "VALUE = 330\n", 1334),
     "a file of data": ("data.txt", "5\n", 1235),
     "a package that comes earlier": ("lib/package/__init__.py", EARLIER, 1434),
+    "a package beside a module of its name": ("lib/helper/__init__.py", "VALUE = 3000\n", 3234),
 }
 
 

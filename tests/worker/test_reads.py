@@ -26,7 +26,7 @@ def test_what_imports_look_through_is_no_question(tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
     told = json.loads((tmp_path / "list.json").read_text())
-    assert told["listed"] == [str(tmp_path / "tables")]
+    assert list(told["listed"]) == [str(tmp_path / "tables")]
     assert str(tmp_path / "tuned.json") in told["read"]
     assert told["modules"]["helper"] == str(tmp_path / "helper.py")
     assert (tmp_path / "copy").is_symlink()

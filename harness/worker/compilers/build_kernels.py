@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from fmha.harness.contract.protocol import BuildResult, Resources, Variant
-from fmha.harness.isolate import VARIABLE
 from fmha.harness.kernel_side.recipe import ASSEMBLE, flags
 from fmha.harness.worker.compilers import cache
+from fmha.harness.worker.compilers.at_hand import AtHandOf
 from fmha.harness.worker.compilers.build_inputs import inputs_of
 from fmha.harness.worker.compilers.build_steps import LOG, CompileTask, Flags, asked_for, beside, compiled
 from fmha.harness.worker.compilers.enclosed import BuildError, deciding
@@ -34,7 +34,7 @@ from fmha.harness.worker.compilers.hints import with_hint
 from fmha.harness.worker.compilers.nvcc import NvccError
 from fmha.harness.worker.compilers.place import own_folder
 from fmha.harness.worker.compilers.read import beside_sources
-from fmha.harness.worker.compilers.sources import hash_sources
+from fmha.harness.worker.compilers.sources import counted, hash_sources
 from fmha.harness.worker.compilers.special_registers import special_registers
 from fmha.harness.worker.compilers.toolchain import found_compiler, toolchain
 
@@ -54,12 +54,14 @@ def build_variants(
     jobs: int,
     on_progress: Callable[[str], None],
     flags_of: Flags | None = None,
+    at_hand: AtHandOf = lambda variant: None,
 ) -> list[BuildResult]:
     """Builds `variants` of the sources under `root`, `jobs` at a time, each within `limit_seconds`; results in order.
 
     A variant that cannot be built has its `error` set: a headline, then the compiler's own words. Raises NvccError when
-    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread. An
-    exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
+    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread. What
+    `at_hand` has of a variant is not compiled again. An exception that passes through here, KeyboardInterrupt included,
+    first ends every compiler that is running.
     """
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
@@ -76,6 +78,7 @@ def build_variants(
         flags_of or _own_flags,
         limit_seconds,
         threading.Event(),
+        at_hand,
     )
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
@@ -157,12 +160,12 @@ def _current(task: CompileTask, variant: Variant, entry: Path, asked: str) -> di
 
 
 def _asked(task: CompileTask, variant: Variant) -> str:
-    """The hash of what is known before a build. An adapter's process could read anything of the tree and not say so:
-    where commits of several people meet, the whole tree counts."""
+    """The hash of what is known before a build."""
     facts: list[Any] = [RECIPE, *asked_for(task, variant, deciding())]
     if variant.compiler:
         facts += [sys.version, os.environ.get("PATH", "")]
-        facts += [hash_sources(task.root, (".",))] if os.environ.get(VARIABLE) == "require" else []
+        wanted = counted(variant.sources)
+        facts += [hash_sources(task.root, wanted)] if wanted != variant.sources else []
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

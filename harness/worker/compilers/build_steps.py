@@ -15,12 +15,13 @@ from fmha.harness.contract.codec import encode
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.cpp_names import UnknownNameError, symbol_of
 from fmha.harness.kernel_side.abi import HEADERS, header
+from fmha.harness.worker.compilers.at_hand import AtHandOf, still_there
 from fmha.harness.worker.compilers.build_inputs import CompilerInputs, asks_by_macro
 from fmha.harness.worker.compilers.enclosed import BuildError, EnclosedCompilers, granted, taken
 from fmha.harness.worker.compilers.flags import repeatable
 from fmha.harness.worker.compilers.hashes import Hashes
 from fmha.harness.worker.compilers.ptxas import parse_resources
-from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, searched_by
+from fmha.harness.worker.compilers.read import changed_since, of_adapter, of_nvcc, of_process, searched_by, told
 from fmha.harness.worker.compilers.sources import hash_sources
 from fmha.harness.worker.compilers.toolchain import Toolchain
 
@@ -32,8 +33,10 @@ _ENTRY = re.compile(
 )
 _OF_A_SHELL = frozenset('$`"\\\n')
 _READS = "fmha.harness.worker.compilers.reads"
-_HOW_READ = 2  # how the process of another compiler says what it has read; an entry of another way is not taken
+_HOW_READ = 3  # how the process of another compiler says what it has read; an entry of another way is not taken
 _COMPILE = "fmha.harness.worker.subjects.compile"
+
+
 # What nvcc is given for a variant's PTX, and to assemble it.
 Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
 
@@ -50,6 +53,7 @@ class CompileTask:
     flags_of: Flags
     limit_seconds: float
     cancel: threading.Event
+    at_hand: AtHandOf
     searched: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)  # by flags, where includes are
     notes: list[str] = field(default_factory=list)  # for the user, beside the results
 
@@ -112,6 +116,8 @@ def _ptx(task: CompileTask, variant: Variant, how: EnclosedCompilers) -> tuple[s
     """The PTX, what its compiler said, and what it read where that is told at once."""
     target = how.scratch / f"{variant.name}.ptx"
     said, inputs = "", None
+    if (found := _planned(task, variant, how)) is not None:
+        return found
     if variant.compiler:
         where, name = variant.compiler.split(" ")
         command = [sys.executable, "-P", "-m", _READS, str(how.scratch / "read.json")]
@@ -133,6 +139,21 @@ def _ptx(task: CompileTask, variant: Variant, how: EnclosedCompilers) -> tuple[s
     except UnicodeDecodeError as error:
         raise BuildError(f"what should be PTX is no text: {error.reason}") from error
     return _relative_paths(text, task.root), said, inputs
+
+
+def _planned(task: CompileTask, variant: Variant, how: EnclosedCompilers) -> tuple[str, str, CompilerInputs] | None:
+    """What the process that planned has compiled, if all that it depends on is still there as it was."""
+    hand = task.at_hand(variant) if variant.compiler else None
+    if hand is None:
+        return None
+    try:
+        inputs = of_process(task.root, told(hand.read), hand.scratch, task.hashes)
+    except BuildError:
+        return None
+    if not still_there(task.root, variant.sources, hand):  # looked at after it was hashed: these are hashes of that
+        return None
+    how.spent.append(hand.processor_seconds)
+    return _relative_paths(hand.text, task.root), "", inputs
 
 
 def _assembled(task: CompileTask, variant: Variant, how: EnclosedCompilers, folder: Path) -> tuple[str, bytes]:

@@ -59,6 +59,11 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
 
 
+def of_compilers() -> dict[str, str]:
+    """What compilers are given, with what is set for all of them."""
+    return environment() | {"LC_ALL": "C", **_NO_TIME}
+
+
 def deciding() -> list[tuple[str, str]]:
     """Those of them that may decide what is built. PATH leads to programs, which are known by their contents."""
     return sorted(item for item in environment().items() if not item[0].startswith(_OF_NO_BUILD))
@@ -80,7 +85,7 @@ class EnclosedCompilers:
         """Runs a compiler in the root, so that relative paths are the same on every machine; BuildError unless it
         succeeds."""
         grant = Grant(read=(self.root, *self.read), write=(self.scratch,))
-        given = environment() | {name: str(self.scratch) for name in _SCRATCH} | {"LC_ALL": "C", **_NO_TIME}
+        given = of_compilers() | {name: str(self.scratch) for name in _SCRATCH}
         timed = ["/bin/sh", "-c", _TIMED, "sh", str(self.scratch / TIMES), *command]
         inside, variables = enclose(timed, grant, cwd=self.root, environment=given)
         completed = _by_signal(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import all_suffixes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import fmha
 from fmha.harness.worker.compilers.build_inputs import CompilerInputs, listed, made_of, searched
 from fmha.harness.worker.compilers.enclosed import BuildError
 from fmha.harness.worker.compilers.hashes import Hashes
+from fmha.harness.worker.compilers.reads import Facts, facts_of, facts_of_listed
 
 CLOCK_NS = 20_000_000  # how far a file's time may lie behind the clock
-_UNSTORED = ("/proc/", "/sys/")
+_UNSTORED = ("/proc/", "/sys/")  # what the kernel makes up
+# Of a module's file, in the order in which they are looked for; one in bytecode alone comes last.
+_ENDINGS = ("/__init__.py", *EXTENSION_SUFFIXES, *SOURCE_SUFFIXES)
 Run = Callable[[Sequence[str]], str]
 
 
@@ -39,34 +43,108 @@ def of_nvcc(root: Path, source: str, listing: bytes, search: Sequence[str], hash
 
 
 def of_adapter(root: Path, listing: bytes, scratch: Path, hashes: Hashes) -> CompilerInputs:
-    """From what `reads` has written down. A module that appears where modules are looked for earlier is another."""
+    """From what `reads` has written down."""
     try:
-        told: dict[str, Any] = json.loads(listing)
-        read = [str(path) for path in told["read"]]
-        modules = {str(name): str(path) for name, path in told["modules"].items()}
-        folders = [str(path) for path in told["path"]]
-        listed_ones = [str(path) for path in told["listed"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BuildError("the compiler's process did not say what it has read") from error
-    inside = f"{scratch}/"
-    plain = [path for path in read if not path.startswith((inside, *_UNSTORED)) and not path.endswith(".pyc")]
-    earlier = []
-    for name, file in modules.items():
+        said = json.loads(listing)
+    except (ValueError, RecursionError) as error:
+        raise _unsaid() from error
+    return of_process(root, told(said), scratch, hashes)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a process says that it has read, as `Reading` has it."""
+
+    read: Mapping[str, Facts]
+    listed: Mapping[str, Facts]
+    modules: Mapping[str, str]
+    path: tuple[str, ...]
+
+
+def told(said: Any) -> Told:
+    """The same from plain data; BuildError for what is none. Anybody may say it, and whatever he likes."""
+    try:
+        made = Told(dict(said["read"]), dict(said["listed"]), dict(said["modules"]), tuple(said["path"]))
+        paths = [*made.read, *made.listed, *made.modules.values(), *made.path]
+        if any("\0" in path for path in (*paths, *made.modules)):
+            raise _unsaid()
+        for path in paths:
+            os.fsencode(path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unsaid() from error
+    return made
+
+
+def of_process(root: Path, told: Told, scratch: Path, hashes: Hashes) -> CompilerInputs:
+    """What there is now of that. A module that appears where modules are looked for earlier is another."""
+    listed_ones = [path for path in told.listed if _inner(root, path)]
+    read = [*_stored(told.read, scratch), *told.modules.values()]
+    return made_of(root, read, None, hashes, _earlier(root, told), listed_ones)
+
+
+def as_read(root: Path, told: Told, scratch: Path, start_ns: int, more: Iterable[str | Path] = ()) -> bool:
+    """Whether all that a process has read, which started at `start_ns`, is now what it was when it first asked for it.
+    So that two changes within a tick of the clock are seen, no file may be younger than the process. Nor may one of
+    `more`, which it may have read by means that nobody hears of."""
+    stored = _stored(told.read, scratch)
+    return (
+        all(_as_seen(root, path, told.read[path]) for path in stored)
+        and all(facts_of_listed(path) == facts for path, facts in told.listed.items() if _inner(root, path))
+        and not any(map(os.path.lexists, _earlier(root, told)))
+        and not any(_younger(path, start_ns) for path in (*stored, *told.modules.values(), *more))
+    )
+
+
+def _earlier(root: Path, told: Told) -> list[str]:
+    """Where the import system looks before it finds the modules where they are. Of packages elsewhere, what is beside
+    a module changes with it."""
+    found = []
+    for name, file in told.modules.items():
+        stem, last = os.path.splitext(file)
         if "." not in name:
-            at = next((at for at, folder in enumerate(folders) if file.startswith(f"{folder}/")), 0)
-            endings = ["", *(suffix for suffix in all_suffixes() if suffix != ".pyc")]
-            earlier += [f"{folder}/{name}{ending}" for folder in folders[:at] for ending in endings]
-    # Of folders elsewhere, as of packages, what is in them changes for reasons of their own.
-    inner = [path for path in listed_ones if path == str(root) or path.startswith(f"{root}/")]
-    return made_of(root, [*plain, *modules.values()], None, hashes, earlier, inner)
+            at = next((at for at, folder in enumerate(told.path) if file.startswith(f"{folder}/")), 0)
+            found += [f"{folder}/{name}{ending}" for folder in told.path[:at] for ending in _ENDINGS]
+        if last == ".py" and os.path.basename(stem) == name.rpartition(".")[2] and _inner(root, file):
+            found += [f"{stem}{ending}" for ending in _ENDINGS if ending != ".py"]
+    return found
+
+
+def _as_seen(root: Path, path: str, facts: Facts) -> bool:
+    now = facts_of(path)
+    # Elsewhere, and in git's own folders, the sandbox hides what is there.
+    return now == facts or (facts is None and (not _inner(root, path) or "/.git/" in f"{path}/"))
+
+
+def _younger(path: str | Path, start_ns: int) -> bool:
+    """Whether a file has changed since; not what is no file, as some modules' is none."""
+    try:
+        return os.path.isfile(path) and _touched(path, start_ns)
+    except FileNotFoundError:
+        return True
+
+
+def _stored(read: Iterable[str], scratch: Path) -> list[str]:
+    apart = (f"{scratch}/", *_UNSTORED)
+    return [path for path in read if not f"{path}/".startswith(apart) and not path.endswith(".pyc")]
+
+
+def _inner(root: Path, path: str) -> bool:
+    """Of folders elsewhere, as of packages, what is in them changes for reasons of their own."""
+    return path == str(root) or path.startswith(f"{root}/")
+
+
+def _unsaid() -> BuildError:
+    return BuildError("the compiler's process did not say what it has read")
 
 
 def changed_since(root: Path, inputs: CompilerInputs, start_ns: int) -> bool:
     """Whether a file may be another by now than the one that a build read which started at `start_ns`."""
-    return any(
-        max(found.st_mtime_ns, found.st_ctime_ns) >= start_ns - CLOCK_NS
-        for found in (os.stat(os.path.join(root, path)) for path in inputs.files)
-    )
+    return any(_touched(os.path.join(root, path), start_ns) for path in inputs.files)
+
+
+def _touched(path: str | Path, start_ns: int) -> bool:
+    found = os.stat(path)
+    return max(found.st_mtime_ns, found.st_ctime_ns) >= start_ns - CLOCK_NS
 
 
 def beside_sources(root: Path, inputs: CompilerInputs, sources: Sequence[str]) -> list[str]:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fmha.harness.isolate import VARIABLE
+
 _PIECE = 1 << 20
 
 
@@ -27,6 +29,12 @@ def hash_sources(root: Path, names: Sequence[str] = ("kernel",)) -> str:
             text = os.fsencode(path.readlink() if path.is_symlink() else "")
             digest.update(b"%s\0%d\0%s" % (name, len(text), text))
     return digest.hexdigest()
+
+
+def counted(sources: Sequence[str]) -> tuple[str, ...]:
+    """The sources by whose contents what a compiler in Python makes is known, beside what it says that it has read: all
+    of the tree, where commits of several people meet, since it could read anything of it and not say so."""
+    return (".",) if os.environ.get(VARIABLE) == "require" else tuple(sources)
 
 
 def files_of(root: Path, names: Sequence[str]) -> Iterator[Path]:

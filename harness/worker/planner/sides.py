@@ -8,7 +8,7 @@ numbers are here. What it says is plain data, and checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,12 +31,29 @@ from fmha.harness.worker.planner.process import KernelSideError, Planner, choice
 
 if TYPE_CHECKING:  # who plans a run does not launch
     from fmha.harness.kernel_side.launch import Call
+    from fmha.harness.worker.compilers.at_hand import AtHand
 
 Launcher = Callable[[Device, LoadedModule, Variant, "Call", Mapping[str, int]], LaunchReport]
 MOST_LAUNCHES = 64  # of one call: a commit that asks on and on is stopped
 
 
 Chooser = Callable[[Any, str], Variant | str]  # of a configuration and an architecture
+
+
+class HandsOn(Protocol):
+    """What a kernel's side has made while it was asked for variants: fmha.harness.worker.subjects.adapter."""
+
+    def at_hand(self, variant: Variant) -> AtHand | None:
+        """The PTX of a variant, where it has compiled it."""
+
+    def hold_planned(self) -> None:
+        """Keeps what it has said for `planned`, where nothing has changed since."""
+
+    def planned(self, ids: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+        """That, of these cases."""
+
+    def close_kernel(self) -> None:
+        """Ends its process."""
 
 
 class Declares(Protocol):
@@ -47,6 +64,10 @@ class Declares(Protocol):
 
     def built_in(self, tree: Path) -> None:
         """Its sources are below `tree` from now on, wherever the adapter is."""
+
+    @property
+    def adapter(self) -> HandsOn | None:
+        """Who is asked for its variants; None where nobody has to be."""
 
 
 class OwnSide:

@@ -7,19 +7,24 @@ commit's. Neither sees the measure or a gate.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fmha.harness.judge.case import Case, Field
+from fmha.harness.judge.case import Case, Field, parse_case
 from fmha.harness.worker.subjects.adapter_frames import Arrays
-from fmha.harness.worker.subjects.adapter_process import AdapterProcess
+from fmha.harness.worker.subjects.adapter_process import AdapterError, AdapterProcess
+from fmha.harness.worker.subjects.peers import PeerRefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fmha.harness.contract.protocol import Variant
+    from fmha.harness.worker.compilers.at_hand import AtHand, Before
     from fmha.harness.worker.subjects.adapter_answers import AnsweredLaunch, Description
     from fmha.harness.worker.subjects.kernel import Build, Output
 
@@ -34,10 +39,19 @@ class Adapter:
     """
 
     def __init__(
-        self, root: Path, where: str, name: str, *, tree: Path | None = None, limit_seconds: float | None = None
+        self,
+        root: Path,
+        where: str,
+        name: str,
+        *,
+        tree: Path | None = None,
+        limit_seconds: float | None = None,
+        plans: bool = False,
+        planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
         """The kernel's sources are below `tree`, or below `root` too. An answer takes `limit_seconds` at most; None
-        where whoever asks is watched by somebody else."""
+        where whoever asks is watched by somebody else. Who `plans` a run hands on what the kernel's side has compiled
+        and said meanwhile. `planned` is what it has said there, by a case's id: it is not asked again."""
         self.where = where
         self.name = name
         self.tree = tree or root
@@ -46,6 +60,11 @@ class Adapter:
         self._judging = self._process(root)
         self._of_kernel: AdapterProcess | None = None  # of its own
         self._on_gpu = False
+        self._plans = plans
+        self._planned = planned
+        self._said: dict[str, tuple[int, Mapping[str, Any]]] = {}  # by a case's id: when that process was started, what
+        self._held: dict[str, Mapping[str, Any]] = {}  # of that what `hold_planned` has looked at
+        self._before: Before | None = None
         self._drawn: tuple[int, Case, Arrays] | None = None
         self._kinds: dict[str, str] = {}  # of inputs that are of ml_dtypes' types: the types
 
@@ -58,6 +77,7 @@ class Adapter:
         """The kernel's sources are below `tree` from now on, wherever the adapter is."""
         if tree != self.tree:
             self.tree = tree
+            self._said, self._held = {}, {}
             self.close_kernel()
 
     def start(self) -> None:
@@ -74,8 +94,8 @@ class Adapter:
 
         said = self._judging.begin()
         found = _checked(self._judging, "begin", lambda: adapter_answers.description(said, self._root))
-        if not found.plain and not found.called:
-            self._of_kernel = self._process(self.tree, kernels=True)
+        if not found.plain and not found.called and not self._planned:
+            self._of_kernel = self._of(found)
             self._of_kernel.start()
         return found
 
@@ -101,9 +121,78 @@ class Adapter:
         """What is compiled for a case, as the kernel's side says."""
         from fmha.harness.worker.subjects import adapter_answers
 
+        if (known := self._known(case, arch, lambda said: adapter_answers.build(said["build"]))) is not None:
+            return known
         process = self._kernel_side()
         said, _ = process.ask("build", {"case": _said(case), "arch": arch})
-        return _checked(process, "build", lambda: adapter_answers.build(said["build"]))
+        made = _checked(process, "build", lambda: adapter_answers.build(said["build"]))
+        more = said.get("planned")
+        if isinstance(more, dict):
+            kept = {name: more.get(name) for name in ("launches", "scratch")}
+            self._said[case.id] = process.started_ns, {**kept, "arch": arch, "build": said["build"]}
+        else:
+            self._said.pop(case.id, None)
+        return made
+
+    def planned(self, ids: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """What the kernel's side has said of these cases when it was asked for their builds, for an adapter in another
+        process."""
+        return {name: self._held[name] for name in ids if name in self._held}
+
+    def hold_planned(self) -> None:
+        """Keeps what the kernel's side has said for `planned`, if all that it has read is now as it was then."""
+        said, self._said, self._held = self._said, {}, {}
+        process, before = self._handing_on() if said else None, self._before
+        if process is None or before is None:
+            return
+        from fmha.harness.worker.compilers.at_hand import AtHand, still_there
+
+        started, scratch = process.started_ns, process.scratch
+        with contextlib.suppress(AdapterError, PeerRefusedError):
+            read, _ = process.ask("read", {})
+            if still_there(self.tree, self.sources, AtHand("", read, scratch, started, before)):
+                self._held = {name: answers for name, (at, answers) in said.items() if at == started}
+
+    def at_hand(self, variant: Variant) -> AtHand | None:
+        """The PTX of a variant, if the kernel's side has compiled it when it was asked for its build, and runs since
+        then."""
+        from fmha.harness.worker.compilers.at_hand import AtHand
+        from fmha.harness.worker.subjects import adapter_answers
+
+        process, before = self._handing_on(), self._before
+        if process is None or before is None:
+            return None
+        scratch, started = process.scratch, process.started_ns
+        try:
+            case = parse_case(self.name, self.fields, variant.example)
+            said, _ = process.ask("compiled", {"case": _said(case), "arch": variant.arch})
+            made = _checked(process, "compiled", lambda: adapter_answers.compiled(said))
+        except (AdapterError, PeerRefusedError):
+            return None
+        if made is None or process.started_ns != started:
+            return None
+        return AtHand(made.text, made.read, scratch, started, before, made.processor_seconds)
+
+    def _handing_on(self) -> AdapterProcess | None:
+        """The process of the kernel's side where it runs, says what it has read, and is of the tree that is built."""
+        process = self._of_kernel
+        there = process is not None and process.runs and self._plans and self.tree == self._root
+        return process if there else None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The files that the adapter declares, and its own where something is compiled in it."""
+        return _declared(self.description, self.file)
+
+    def _known(self, case: Case, arch: str | None, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """What `read` makes of what was said before, of `arch` where the answer depends on it; None where nothing was,
+        or what is no answer."""
+        said = self._planned.get(case.id)
+        if said is None or (arch is not None and said.get("arch") != arch):
+            return None
+        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+            return read(said)
+        return None
 
     def inputs(self, seed: int, case: Case) -> Arrays:
         """They depend on the seed and the case's name alone."""
@@ -136,7 +225,10 @@ class Adapter:
 
     def scratch(self, case: Case) -> Mapping[str, Output]:
         """Of the kernel's side, which knows what its launches leave to each other: never an input."""
-        made = self._buffers("scratch", case, self._kernel_side())
+        from fmha.harness.worker.subjects import adapter_answers
+
+        known = self._known(case, None, lambda said: adapter_answers.buffers(said["scratch"], "scratch"))
+        made = known if known is not None else self._buffers("scratch", case, self._kernel_side())
         if kept := [name for name, item in made.items() if item.first == "input"]:
             raise self._kernel_side().odd("scratch", f"{kept[0]} is scratch, and would be an input")
         return made
@@ -145,6 +237,8 @@ class Adapter:
         """The launches of a case, as the kernel's side says."""
         from fmha.harness.worker.subjects import adapter_answers
 
+        if (known := self._known(case, arch, lambda said: adapter_answers.launches(said["launches"]))) is not None:
+            return known
         process = self._kernel_side()
         said, _ = process.ask("launches", {"case": _said(case), "arch": arch})
         return _checked(process, "launches", lambda: adapter_answers.launches(said["launches"]))
@@ -204,18 +298,33 @@ class Adapter:
         """Whether what is of the kernel is answered by a process of its own."""
         return self.tree != self._root or not self.description.plain
 
+    @property
+    def asks_the_kernel(self) -> bool:
+        """Whether a process of the kernel's side runs."""
+        return self._of_kernel is not None and self._of_kernel.runs
+
     def _kernel_side(self, *, gpu: bool = False) -> AdapterProcess:
         if not self.parted:
             return self._judging
         if self._of_kernel is None or (gpu and not self._on_gpu):
             self.close_kernel()
-            self._of_kernel, self._on_gpu = self._process(self.tree, gpu=gpu, kernels=True), gpu
+            self._of_kernel, self._on_gpu = self._of(self.description, gpu=gpu), gpu
         return self._of_kernel
 
-    def _process(self, tree: Path, *, gpu: bool = False, kernels: bool = False) -> AdapterProcess:
-        return AdapterProcess(
-            self._root, self.where, self.name, tree, gpu=gpu, kernels=kernels, limit_seconds=self._limit
-        )
+    def _of(self, said: Description, *, gpu: bool = False) -> AdapterProcess:
+        compiles = said.compiles and not said.called
+        if compiles and self._plans:
+            from fmha.harness.worker.compilers.at_hand import before
+
+            self._before = before(self.tree, _declared(said, self.file))
+        return self._process(self.tree, gpu=gpu, kernels=True, compiles=compiles, reads=compiles and self._plans)
+
+    def _process(self, tree: Path, **how: bool) -> AdapterProcess:
+        return AdapterProcess(self._root, self.where, self.name, tree, limit_seconds=self._limit, **how)
+
+
+def _declared(said: Description, file: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((said.source, *said.sources, *([file] if said.compiles else []))))
 
 
 def _checked(process: AdapterProcess, what: str, read: Callable[[], T]) -> T:

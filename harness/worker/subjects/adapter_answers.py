@@ -24,6 +24,7 @@ MOST_LAUNCHES: Final = 10_000
 MOST_STRUCT: Final = 1 << 16  # bytes; CUDA passes 32,764
 _ENTRY = re.compile(r"[A-Za-z_$%:][\w$:<>,&*() -]{0,4095}", re.ASCII)  # a symbol, or C++'s name of one
 _MACRO = re.compile(r"[A-Za-z_]\w{0,255}", re.ASCII)
+_MOST_SECONDS: Final = 1e6
 _WORD: Final = 4096  # characters of a path, a flag, a macro's value
 
 
@@ -100,6 +101,26 @@ def build(said: Any) -> Build:
             raise CodecError(f"Build.defines: {name[:80]!r} is no macro with a value")
     _number("Build.shared_bytes", made.shared_bytes, 0, 1 << 30)
     return Build(made.entry, made.defines, made.shared_bytes, made.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """PTX, what the process that compiled it has read, and the processor seconds that it took, as it says."""
+
+    text: str
+    read: dict[str, Any]
+    processor_seconds: float
+
+
+def compiled(said: Any) -> Compiled | None:
+    """Of a process that plans, checked; None where it has compiled no such case. CodecError for anything else."""
+    if said == {"text": None}:
+        return None
+    made = decode(Compiled, said, "compiled")
+    if not 0.0 <= made.processor_seconds <= _MOST_SECONDS:
+        raise CodecError(f"compiled.processor_seconds: {made.processor_seconds} is no time")
+    made.text.encode()  # a ValueError for halves of characters
+    return made
 
 
 def buffers(said: Any, what: str) -> dict[str, Output]:

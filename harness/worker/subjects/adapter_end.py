@@ -7,12 +7,14 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import signal
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import util
@@ -24,7 +26,8 @@ import numpy as np
 from fmha.harness.contract.codec import encode
 from fmha.harness.errors import UserError
 from fmha.harness.judge.case import Case
-from fmha.harness.worker.subjects.adapter_frames import AdapterFrameError, Arrays, FileSource, pieces, received
+from fmha.harness.worker.compilers.reads import Reading
+from fmha.harness.worker.subjects.adapter_frames import READS, AdapterFrameError, Arrays, FileSource, pieces, received
 from fmha.harness.worker.subjects.callable_kernel import CallableKernel
 from fmha.harness.worker.subjects.dtypes import plain, viewed
 from fmha.harness.worker.subjects.kernel import At, Kernel, Output, Struct, TensorMap
@@ -33,7 +36,7 @@ from fmha.harness.worker.subjects.tensor_calls import array_of, batch_of_calls, 
 
 Answer = tuple[dict[str, Any], Arrays]
 _PR_SET_PDEATHSIG: Final = 1
-_WHILE_PLANNING: Final = ("begin", "faults", "build")
+_WHILE_PLANNING: Final = ("begin", "faults", "build", "compiled", "read")
 
 
 class _RefusedError(Exception):
@@ -43,7 +46,10 @@ class _RefusedError(Exception):
 class Answerer:
     """One adapter. Every method that the judge may ask for takes what it says and its arrays."""
 
-    def __init__(self, root: Path, where: str, name: str) -> None:
+    def __init__(self, root: Path, where: str, name: str, reading: Reading | None = None) -> None:
+        """`reading` is what this process listens to from its beginning, where a compiler runs in it."""
+        self._reading = reading
+        self._spent: dict[tuple[str, str], float] = {}  # processor seconds of `build`, by case and architecture
         self._root, self._where, self._name = root, where, name
         self._kernel: Kernel | None = None
         self._drawn: tuple[object, Mapping[str, Any]] | None = None  # what `reference` is asked of next
@@ -83,8 +89,29 @@ class Answerer:
         return {"faults": [None if fault is None else str(fault) for fault in found]}, {}
 
     def build(self, said: dict[str, Any], _: Arrays) -> Answer:
-        """What is compiled for a case."""
-        return {"build": encode(self.kernel.build(_case(said["case"]), said["arch"]))}, {}
+        """What is compiled for a case; where that is compiled by now, what would be asked next as well."""
+        case, arch = _case(said["case"]), said["arch"]
+        begun = time.process_time()
+        answer: dict[str, Any] = {"build": encode(self.kernel.build(case, arch))}
+        self._spent[case.id, arch] = round(time.process_time() - begun, 3)
+        with contextlib.suppress(Exception):  # whoever asks for one of these is told
+            if self.kernel.at_hand(case, arch) is not None:
+                launches, scratch = self.launches(said, {})[0], self.scratch(said, {})[0]
+                answer["planned"] = {"launches": launches["launches"], "scratch": scratch["buffers"]}
+        return answer, {}
+
+    def read(self, _said: dict[str, Any], _: Arrays) -> Answer:
+        """What this process has read so far."""
+        return {} if self._reading is None else self._reading.said(), {}
+
+    def compiled(self, said: dict[str, Any], _: Arrays) -> Answer:
+        """The PTX of a case, if `build` has compiled it, and what this process has read so far."""
+        case, arch = _case(said["case"]), said["arch"]
+        text = self.kernel.at_hand(case, arch)
+        if text is None or self._reading is None:
+            return {"text": None}, {}
+        spent = self._spent.pop((case.id, arch), 0.0)
+        return {"text": text, "read": self._reading.said(), "processor_seconds": spent}, {}
 
     def inputs(self, said: dict[str, Any], _: Arrays) -> Answer:
         """Inputs of a case and a seed; those of bf16 as bits, named in `kinds`."""
@@ -202,6 +229,8 @@ _ASKED: Final[Mapping[str, Callable[[Answerer, dict[str, Any], Arrays], Answer]]
         Answerer.begin,
         Answerer.faults,
         Answerer.build,
+        Answerer.compiled,
+        Answerer.read,
         Answerer.inputs,
         Answerer.reference,
         Answerer.outputs,
@@ -262,12 +291,15 @@ def _claimed() -> tuple[FileSource, IO[bytes]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Answers requests until standard input ends; what the adapter raises goes back as an answer."""
-    root, where, name = arguments
+    root, where, name, *how = arguments
+    reading = Reading() if how == [READS] else None
+    if reading is not None:
+        reading.begin()
     source, stream = _claimed()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides what an interrupt means
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    answerer = Answerer(Path(root), where, name)
+    answerer = Answerer(Path(root), where, name, reading)
     while True:
         try:
             asked = received(source)

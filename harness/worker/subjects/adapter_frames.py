@@ -19,6 +19,7 @@ MOST_LINE: Final = 16 << 20  # bytes
 MOST_ARRAYS: Final = 1024
 MOST_BYTES: Final = 32 << 30  # of all arrays of a message
 MOST_NAME: Final = 200  # characters
+READS: Final = "--reads"  # the last argument of an adapter's process that listens to what it reads
 _KIND = re.compile(r"[<>|=]?[biufcV][1-9]\d{0,3}")  # of numbers and raw bytes: an object would be a pickle
 _MOST_DIMENSIONS: Final = 32
 

@@ -22,7 +22,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.isolate import Grant, enclose
 from fmha.harness.text import one_line
 from fmha.harness.worker.processes.groups import MARK, describe_exit
-from fmha.harness.worker.subjects.adapter_frames import MOST_BYTES, AdapterFrameError, Arrays, pieces, received
+from fmha.harness.worker.subjects.adapter_frames import MOST_BYTES, READS, AdapterFrameError, Arrays, pieces, received
 from fmha.harness.worker.subjects.peers import PeerRefusedError
 
 MODULE: Final = "fmha.harness.worker.subjects.adapter_end"
@@ -120,13 +120,17 @@ class AdapterProcess:
         *,
         gpu: bool = False,
         kernels: bool = False,
+        compiles: bool = False,
+        reads: bool = False,
         limit_seconds: float | None = None,
     ) -> None:
         """Its sources are below `tree`. An answer takes `limit_seconds` at most, where there are any. One that is the
-        kernel's own raises KernelsError."""
+        kernel's own raises KernelsError. One that `compiles` has the variables that compilers have. One that `reads`
+        can say what it has read."""
         self._failure = KernelsError if kernels else AdapterError
         self._root, self._where, self._name, self._tree = root, where, name, tree
-        self._gpu, self._limit = gpu, limit_seconds
+        self._gpu, self._compiles, self._reads, self._limit = gpu, compiles, reads, limit_seconds
+        self.scratch, self.started_ns = Path(), 0  # of the process: its folder, and the clock when it was started
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipes: _Pipes | None = None
@@ -152,6 +156,11 @@ class AdapterProcess:
             self._said({"ask": what, **message}, arrays, what)
             return self._answered(what)
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has been started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def close(self) -> None:
         with self._lock:
             self._ended()
@@ -174,7 +183,9 @@ class AdapterProcess:
         scratch = Path(tempfile.mkdtemp(prefix="fmha-adapter-"))
         trees = dict.fromkeys((self._root.resolve(), self._tree.resolve()))
         command = [sys.executable, "-P", "-m", MODULE, str(self._root), self._where, self._name]
-        given = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        command += [READS] if self._reads else []
+        given = self._variables() | {"PYTHONDONTWRITEBYTECODE": "1"}
+        self.scratch, self.started_ns = scratch, time.time_ns()
         try:
             grant = Grant(read=tuple(trees), write=(scratch,), gpu=self._gpu)
             inside, environment = enclose(command, grant, cwd=self._root, environment=given)
@@ -201,6 +212,13 @@ class AdapterProcess:
         settings = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
         settings |= {name: str(scratch / name.lower()) for name in _CACHES}
         self._said({"ask": "begin", "environment": settings, "tree": str(self._tree)}, NOTHING, "begin")
+
+    def _variables(self) -> dict[str, str]:
+        if not self._compiles:
+            return dict(os.environ)
+        from fmha.harness.worker.compilers.enclosed import of_compilers  # the others, in each worker, compile nothing
+
+        return of_compilers()
 
     def _said(self, message: Mapping[str, Any], arrays: Arrays, what: str) -> None:
         assert self._pipes is not None

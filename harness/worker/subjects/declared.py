@@ -100,11 +100,15 @@ class Declared:
             shape=LaunchShape(0, 0, 0, 0, built.shared_bytes),
             defines=defines,
             flags=said.flags,
-            sources=tuple(dict.fromkeys((said.source, *said.sources, *([adapter.file] if said.compiles else [])))),
+            sources=adapter.sources,
             compiler=f"{adapter.where} {self._name}" if said.compiles else "",
             example=case.id if said.compiles else "",
             others=built.others,
         )
+
+    @property
+    def adapter(self) -> Adapter:
+        return self._adapter
 
     @property
     def lenient(self) -> bool:

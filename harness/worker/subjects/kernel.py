@@ -170,6 +170,10 @@ class Kernel(ABC):
         """The PTX of another compiler, the same for all cases of equal builds; None where nvcc compiles `source`."""
         return None
 
+    def at_hand(self, case: Case, arch: str) -> str | None:
+        """What `compile` would give, if this process has compiled it by now; None where it has not."""
+        return None
+
     @abstractmethod
     def inputs(self, case: Case, random: np.random.Generator) -> Mapping[str, Array]:
         """Buffers that the kernel reads, by name: drawn from `random` alone. Arrays of NumPy's, of ml_dtypes' types, or

@@ -130,6 +130,10 @@ class Peer:
     def lenient(self) -> bool:
         return False
 
+    @property
+    def adapter(self) -> None:
+        """None: its variants have no choice."""
+
     def built_in(self, tree: Path) -> None:
         """Nothing is built."""
 
