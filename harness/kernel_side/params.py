@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.harness.contract.protocol import LaunchShape, PPath
@@ -70,6 +71,7 @@ def flags_of(
 LAYOUT, PARAMS_BYTES = layout_of(_PARAMS)
 TENSOR_MAP_BYTES: Final = struct.calcsize(MAP)
 MAPS: Final = tuple(name for name, _, kind in LAYOUT if kind == MAP)
+NUMBERS: Final = tuple(name for name, _, kind in LAYOUT if kind not in (MAP, POINTER))
 # The pointers in their order, and where each is.
 POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == POINTER)
 POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == POINTER)
@@ -85,60 +87,38 @@ def divisor(number: int) -> tuple[int, int]:
     return -(-(1 << 31 + shift) // number), shift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FmhaParams:
-    """One launch's parameters, field by field those of fmha_params.h: 128 opaque bytes a tensor map, a device address a
-    pointer (0 is null). A map that the launch does not read stays zero."""
+# What a divisor's multiplier and shift are computed of.
+_DIVISORS: Final = ("heads", "kv_heads")
+_COMPUTED: Final = frozenset(f"{name}_{part}" for name in _DIVISORS for part in ("multiplier", "shift"))
+_REQUIRED: Final = frozenset(("q", "o", "batch", "t", "s_k", "scale", "head_dim"))
+# What a launch may leave out: null, 0 and maps that it does not read, but for these.
+_NOT_ZERO: Final = {"heads": 1, "kv_heads": 1, "splits": 1, "window_left": UNLIMITED, "window_right": UNLIMITED}
+_DEFAULTS: Final[Mapping[str, bytes | float]] = {
+    name: bytes(TENSOR_MAP_BYTES) if kind == MAP else 0 for name, _, kind in LAYOUT if name not in _COMPUTED
+} | _NOT_ZERO
 
-    q: bytes
-    k: bytes = bytes(TENSOR_MAP_BYTES)
-    v: bytes = bytes(TENSOR_MAP_BYTES)
-    sparse_k: bytes = bytes(TENSOR_MAP_BYTES)
-    sparse_v: bytes = bytes(TENSOR_MAP_BYTES)
-    o: int
-    row_max: int = 0
-    row_sum: int = 0
-    lse: int = 0
-    partial_o: int = 0
-    partial_max: int = 0
-    partial_sum: int = 0
-    kv_lens: int = 0
-    query_offsets: int = 0
-    sparse_indices: int = 0
-    sparse_lens: int = 0
-    sink: int = 0
-    drawn: int = 0
-    batch: int
-    t: int
-    heads: int = 1
-    s_k: int
-    s_sparse: int = 0
-    topk: int = 0
-    splits: int = 1
-    window_left: int = UNLIMITED
-    window_right: int = UNLIMITED
-    scale: float
-    flags: int = 0
-    head_dim: int
-    kv_heads: int = 1
-    query_box: int = 0
-    block_table: int = 0
-    cu_seqlens_q: int = 0
-    cu_seqlens_k: int = 0
-    page_size: int = 0
-    key_box: int = 0
-    shares: int = 0
-    parts: int = 0
-    part_tiles: int = 0
+
+class FmhaParams:
+    """One launch's parameters by their names in fmha_params.h: 128 opaque bytes a tensor map, a device address a
+    pointer, a number. A field that the header gets is one here, which a launch may leave out."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, **values: bytes | float) -> None:
+        if unknown := values.keys() - _DEFAULTS.keys():
+            raise TypeError(f"FmhaParams of {PARAMS_HEADER} has no {', '.join(sorted(unknown))} to be given")
+        if missing := _REQUIRED - values.keys():
+            raise TypeError(f"every launch has {', '.join(sorted(missing))}")
+        self._values = {**_DEFAULTS, **values}
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""
+        values: dict[str, Any] = dict(self._values)
         for name in MAPS:
-            if len(getattr(self, name)) != TENSOR_MAP_BYTES:
-                raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(getattr(self, name))}")
+            if len(values[name]) != TENSOR_MAP_BYTES:
+                raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(values[name])}")
         packed = bytearray(PARAMS_BYTES)
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("heads", "kv_heads"):
+        for name in _DIVISORS:
             values |= zip((f"{name}_multiplier", f"{name}_shift"), divisor(values[name]), strict=True)
         for name, offset, kind in LAYOUT:
             struct.pack_into(f"<{kind}", packed, offset, values[name])

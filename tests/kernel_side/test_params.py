@@ -68,11 +68,19 @@ def test_a_field_that_is_not_understood_is_an_error():
         abi.layout_of(text.replace("struct FmhaParams {", "struct Params {"))
 
 
+DERIVED = {f"{name}_{part}" for name in ("heads", "kv_heads") for part in ("multiplier", "shift")}
+
+
 def test_whoever_packs_names_the_header_s_fields():
-    """All but what is computed of the others."""
-    derived = {f"{name}_{part}" for name in ("heads", "kv_heads") for part in ("multiplier", "shift")}
-    given = [field.name for field in dataclasses.fields(params.FmhaParams)]
-    assert given == [name for name, _, _ in params.LAYOUT if name not in derived]
+    """All but what is computed of the others; and what no launch goes without."""
+    least = {"q": ZERO_MAP, "o": 0, "batch": 1, "t": 1, "s_k": 1, "scale": 1.0, "head_dim": 64}
+    assert len(params.FmhaParams(**least).pack()) == params.PARAMS_BYTES
+    for name in ("windw_left", "heads_shift"):
+        with pytest.raises(TypeError, match=f"fmha_params.h has no {name}"):
+            params.FmhaParams(**least, **{name: 1})
+    for name in least:
+        with pytest.raises(TypeError, match=f"every launch has {name}"):
+            params.FmhaParams(**{other: value for other, value in least.items() if other != name})
 
 
 def test_launch_shapes_are_the_header_s(repository, tmp_path):
@@ -126,8 +134,7 @@ def test_query_blocks_by_hand():
 def test_packs_each_field_at_its_offset():
     of_kind = {"Q": lambda i: 2**33 + i, "i": lambda i: i - 5, "I": lambda i: 2**31 + i, "f": lambda i: i / 8}
     of_kind["128s"] = lambda i: bytes([1 + i]) * 128
-    given = {field.name for field in dataclasses.fields(params.FmhaParams)}
-    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name in given}
+    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name not in DERIVED}
     packed = params.FmhaParams(**values).pack()
     for name in ("heads", "kv_heads"):
         values |= zip((f"{name}_multiplier", f"{name}_shift"), params.divisor(values[name]), strict=True)
