@@ -1,7 +1,7 @@
 """The Python side of the kernel's C ABI: what kernel/include/fmha_params.h and fmha_launch.h say, and how it is packed.
 
-Fields, their offsets and constants are read from the headers (abi.py). The rules by which fmha_launch.h shapes a launch
-stand here in Python as well: tests/kernel_side/test_params.py compiles the headers and compares every figure.
+Fields, their offsets, constants and the rules by which fmha_launch.h shapes a launch are read from the headers by
+abi.py; tests/kernel_side/test_params.py compiles them and compares every figure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,21 +21,18 @@ from fmha.harness.kernel_side.abi import (
     POINTER,
     SM90_TABLE,
     constants_of,
+    functions_of,
     header,
     layout_of,
 )
 
 _PARAMS: Final = header(PARAMS_HEADER).read_text(encoding="utf-8")
-_CONSTANTS: Final = constants_of(_PARAMS) | constants_of(header(LAUNCH_HEADER).read_text(encoding="utf-8"))
+_LAUNCH: Final = header(LAUNCH_HEADER).read_text(encoding="utf-8")
+_CONSTANTS: Final = constants_of(_PARAMS) | constants_of(_LAUNCH)
 
-SM100_THREADS: Final = _CONSTANTS["Sm100Threads"]
-SM100_PREFILL_THREADS: Final = _CONSTANTS["Sm100PrefillThreads"]
 COMBINE_THREADS: Final = _CONSTANTS["CombineThreads"]
 COMBINE_ROWS: Final = COMBINE_THREADS // 32  # a warp each
 SHARED_ALIGNMENT: Final = _CONSTANTS["SharedAlignment"]
-SHARED_CONTROL_BYTES: Final = _CONSTANTS["SharedControlBytes"]
-PREFILL_CONTROL_BYTES: Final = _CONSTANTS["Sm100PrefillControlBytes"]
-PAIR_CONTROL_BYTES: Final = _CONSTANTS["Sm100PairControlBytes"]
 
 # FmhaParams::flags
 NORMALISE: Final = _CONSTANTS["Normalise"]
@@ -125,44 +122,31 @@ class FmhaParams:
         return bytes(packed)
 
 
+# What fmha_launch.h computes, by the names there.
+_COMPUTES: Final = functions_of(_LAUNCH, _CONSTANTS)
+sm100_ctas_per_sm: Final[Callable[[int, int], int]] = _COMPUTES["fmha_sm100_ctas_per_sm"]
+query_blocks: Final[Callable[[LaunchShape, int, int, int], int]] = _COMPUTES["fmha_query_blocks"]  # grid.x
+
+
 def sm100_shape(head_dim: int, p_path: PPath, asked: int = 0) -> LaunchShape:
-    """fmha_sm100_shape of fmha_launch.h."""
-    rows = asked or (64 if head_dim == 512 else 128)
-    keys = 128 if head_dim <= 128 else 64
-    stages = 2 if head_dim == 512 else 4
-    elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
-    exchange = 0 if rows == 128 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
-    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
+    """Of the kernel of six warps; of the rows that are asked for, or 0 for the head_dim's own."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_shape"](head_dim, p_path == "smem", asked))
+
+
+def sm100_prefill_shape(head_dim: int) -> LaunchShape:
+    """Of the kernel for many rows."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_prefill_shape"](head_dim))
+
+
+def sm100_pair_shape(head_dim: int, rows: int) -> LaunchShape:
+    """Of the kernel of CTA pairs; `rows` are those of a CTA."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_pair_shape"](head_dim, rows))
 
 
 # Head_dims and query rows of the variants of fewer rows than a head_dim's own.
 SM100_FEW_ROWS: Final = ((64, 64), (64, 32), (128, 64), (128, 32), (256, 64))
-
-
-def sm100_ctas_per_sm(head_dim: int, asked: int) -> int:
-    """fmha_sm100_ctas_per_sm of fmha_launch.h."""
-    return 2 if head_dim == 64 and asked else 1
-
-
-def sm100_prefill_shape(head_dim: int) -> LaunchShape:
-    """fmha_sm100_prefill_shape of fmha_launch.h."""
-    rows, keys, stages = 256, 128, 8 if head_dim == 64 else 4
-    shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 4 + PREFILL_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
-
-
 # Head_dims, and query rows of one of its CTAs, of the kernel of CTA pairs.
 SM100_PAIRS: Final = ((256, 128), (256, 64), (512, 64))
-
-
-def sm100_pair_shape(head_dim: int, rows: int) -> LaunchShape:
-    """fmha_sm100_pair_shape of fmha_launch.h."""
-    keys, stages, ctas = 64, 9 if head_dim == 512 else 11 if rows == 64 else 8, 2
-    elements = rows * head_dim + stages * keys * 128 + rows * ctas * keys
-    exchange = 0 if rows == 128 else 2 * 128 * 4
-    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + PAIR_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes, ctas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +218,3 @@ def sm90_shape(head_dim: int, rows: int = 0, kind: str = "whole") -> LaunchShape
     launch = sm90_launch(head_dim, rows)
     shared_bytes = launch.shared_bytes(head_dim, kind)
     return LaunchShape(launch.rows, launch.keys, launch.slots_of(kind), launch.threads, shared_bytes)
-
-
-def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
-    """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
-    return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)
