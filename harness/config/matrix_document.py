@@ -72,8 +72,8 @@ class BiasesSection(Section):
 
 
 class GatesSection(Section):
-    """`default` is for every configuration, `guard` for the guards, a word of the axes `output` or `data` for those that
-    have it. docs/understand/gates.md says whence all are."""
+    """`default` is for every configuration, `guard` for the guards, a word of the axes `output` or `data` for those
+    that have it. docs/understand/gates.md says whence all are."""
 
     default: DefaultSection = DefaultSection()
     guard: OverridesSection = OverridesSection()
