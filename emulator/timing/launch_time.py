@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
@@ -29,16 +29,41 @@ _HARDLY: Final = 0.02  # of a cluster's time: so little do others hinder it
 
 
 @dataclass(frozen=True, slots=True)
+class WarpTime:
+    """A warp of a replay: its fields are the core's, in the order in which `replay` there hands them over."""
+
+    cta: int
+    warp: int
+    start: float
+    end: float
+    instructions: int
+    waited: Mapping[str, float]  # cycles by cause
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Cycles `start` to `end` of a warp, by its number among those replayed, or of an operation beside it: a `Wait` of
+    the core, in the order in which `spans` there hands its fields over."""
+
+    cta: int
+    warp: int
+    pc: int
+    start: float
+    end: float
+    cause: str
+    by: int | None  # an operation, or ~(a warp)
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """One SM with what it holds at once, or the SMs of a cluster. Times in cycles."""
 
     cycles: float
     busy: Mapping[str, float]  # of each server
-    warps: Sequence[
-        tuple[int, int, float, float, int, Mapping[str, float]]
-    ]  # CTA, warp, start, end, instructions, waits
-    waits: Sequence[tuple[Any, ...]]  # CTA, warp, pc, from, to, cause, by whom, place
-    operations: Sequence[tuple[Any, ...]]
+    warps: Sequence[WarpTime]
+    waits: Sequence[Span]  # of a traced replay, as the operations are
+    operations: Sequence[Span]
     issuers: Sequence[int]
     forced: int
     before: float  # cycles that come before the first warp waits for the grid before this one
@@ -214,9 +239,9 @@ class LaunchTiming:
         return Replayed(
             raw["cycles"],
             busy,
-            raw["warps"],
-            raw["waits"],
-            raw["operations"],
+            [WarpTime(*each) for each in raw["warps"]],
+            [Span(*each) for each in raw["waits"]],
+            [Span(*each) for each in raw["operations"]],
             raw["issuers"],
             raw["forced"],
             raw["before"],

@@ -10,23 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.timing.launch_time import LaunchTiming, Replayed
+from fmha.emulator.timing.launch_time import LaunchTiming, Replayed, Span
 
 RUNNING: Final = "running"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Cycles `start` to `end` of a warp, by its number among those replayed, or of an operation beside it."""
-
-    cta: int
-    warp: int
-    pc: int
-    start: float
-    end: float
-    cause: str
-    by: int | None  # an operation, or ~(a warp)
-    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +32,12 @@ class Timeline:
     def __init__(self, replayed: Replayed, times: Mapping[str, float]) -> None:
         self.cycles = replayed.cycles
         self.busy = {name: cycles / replayed.cycles for name, cycles in replayed.busy.items()}  # parts of the time
-        self.warps = [(cta, warp, start, end) for cta, warp, start, end, *_ in replayed.warps]
-        self.waits = [Span(*w) for w in replayed.waits]
-        self.operations = [Span(*o) for o in replayed.operations]
+        self.warps = replayed.warps
+        self.waits = replayed.waits
+        self.operations = replayed.operations
         self.issuers = list(replayed.issuers)
         self._times = times
-        self._numbers = {(cta, warp): k for k, (cta, warp, *_) in enumerate(self.warps)}
+        self._numbers = {(each.cta, each.warp): k for k, each in enumerate(self.warps)}
 
     @classmethod
     def of(cls, timing: LaunchTiming) -> Timeline:
@@ -61,7 +47,7 @@ class Timeline:
 
     def role(self, number: int) -> str:
         """What a warp, or its warpgroup, does: by what it issues."""
-        cta, warp, *_ = self.warps[number]
+        cta, warp = self.warps[number].cta, self.warps[number].warp
         own = {o.cause for o in self.operations if (o.cta, o.warp) == (cta, warp)}
         group = {o.cause for o in self.operations if (o.cta, o.warp // 4) == (cta, warp // 4)}
         if "tensor" in (group if self._by_groups else own):
@@ -79,22 +65,22 @@ class Timeline:
         for wait in self.waits:
             waits[self._numbers[wait.cta, wait.warp]].append(wait)
         ends = {number: [w.end for w in spans] for number, spans in waits.items()}
-        number = max(range(len(self.warps)), key=lambda k: self.warps[k][3])
-        at, links = self.warps[number][3], []
+        number = max(range(len(self.warps)), key=lambda k: self.warps[k].end)
+        at, links = self.warps[number].end, []
         for _ in range(len(self.waits) + len(self.operations) + 1):
-            cta, warp, start, _ = self.warps[number]
+            own = self.warps[number]
             place = bisect.bisect_right(ends.get(number, []), at) - 1
             before = waits[number][place] if place >= 0 else None
-            links.append(Link(cta, warp, before.end if before else min(start, at), at, RUNNING))
+            links.append(Link(own.cta, own.warp, before.end if before else min(own.start, at), at, RUNNING))
             if before is None:
                 break
             wait = before
             if wait.by is None:
-                links.append(Link(cta, warp, wait.start, wait.end, wait.cause))
+                links.append(Link(own.cta, own.warp, wait.start, wait.end, wait.cause))
                 at = wait.start
             elif wait.by < 0:
                 arrived = max(wait.start, wait.end - self._until_seen(wait.cause))
-                links.append(Link(cta, warp, arrived, wait.end, wait.cause))
+                links.append(Link(own.cta, own.warp, arrived, wait.end, wait.cause))
                 number, at = ~wait.by, arrived
             else:
                 number, at = self._behind(wait.by, wait.end, links)
@@ -168,10 +154,10 @@ class Timeline:
                 said["cuda"] = f"{source.location.file}:{source.location.line}"
             return said
 
-        for number, (cta, warp, start, end) in enumerate(self.warps):
+        for number, each in enumerate(self.warps):
+            cta, warp, at, end = each.cta, each.warp, each.start, each.end
             put("M", "process_name", cta + 1, 0, 0, args={"name": f"CTA {cta}"})
             put("M", "thread_name", cta + 1, warp + 1, 0, args={"name": f"warp {warp}, {self.role(number)}"})
-            at = start
             for wait in (w for w in self.waits if (w.cta, w.warp) == (cta, warp)):
                 if wait.end - wait.start < 2 and wait.by is None:
                     continue  # an instruction's turn: not to be seen, and most of the file
@@ -199,8 +185,8 @@ class Timeline:
         if wait.by is None:
             return "its own operands or a busy pipe"
         if wait.by < 0:
-            cta, warp, *_ = self.warps[~wait.by]
-            return f"warp {warp} of CTA {cta}, which {self.role(~wait.by)}"
+            by = self.warps[~wait.by]
+            return f"warp {by.warp} of CTA {by.cta}, which {self.role(~wait.by)}"
         operation = self.operations[wait.by]
         return f"{_operation(operation)}, issued by warp {operation.warp}"
 

@@ -13,7 +13,7 @@ from fmha.harness.archive.record_files import read
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 
-WAYS = "a file, the name of a run or its start, a commit, [COMMIT]@[HOST][:SCHEDULE], latest or baseline:NAME"
+NAMES_OF_RUNS = "a file, the name of a run or its start, a commit, [COMMIT]@[HOST][:SCHEDULE], latest or baseline:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Found:
 def find(wanted: str, results: Path, root: Path) -> Found:
     """The run that `wanted` names, in the archive `results` of the checkout `root`. Raises UserError.
 
-    One of WAYS. A commit stands for its newest run, `@HOST` for the newest run there, `@:SCHEDULE` for the newest under
-    that schedule.
+    One of NAMES_OF_RUNS. A commit stands for its newest run, `@HOST` for the newest run there, `@:SCHEDULE` for the
+    newest under that schedule.
     """
     if wanted.startswith("baseline:"):
         return _baseline(wanted.removeprefix("baseline:"), results)
@@ -41,7 +41,7 @@ def find(wanted: str, results: Path, root: Path) -> Found:
         return Found(results / row.name, read(results / row.name))
     damaged = _unread(wanted, results)
     if damaged is None:
-        raise UserError(f"no run is known as {wanted!r}", where=str(results), next_step=f"name {WAYS}")
+        raise UserError(f"no run is known as {wanted!r}", where=str(results), next_step=f"name {NAMES_OF_RUNS}")
     return Found(damaged, read(damaged))
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from fmha.harness.config.section import Seconds, Section, wrong
 from fmha.harness.config.settings import (
     SUPERVISED,
+    WAY_OF_KIND,
     HostKind,
     HostSettings,
     Isolation,
@@ -56,9 +57,8 @@ Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The settings that every kind has, and below those of some kinds alone; the rest are for the kinds with a supervisor.
 OF_ALL = frozenset(("kind", "schedule", "arch", "workers"))
-WAYS: Mapping[HostKind, WayName] = {"ssh": "ssh", "local": "here"}  # a host of kind slurm says which: slurm.login
 OF_KINDS: Mapping[str, tuple[HostKind, ...]] = {
-    "alias": tuple(kind for kind in SUPERVISED if WAYS.get(kind) != "here"),
+    "alias": tuple(kind for kind, way in WAY_OF_KIND.items() if way != "here"),
     "slurm": ("slurm",),
     "mma_sums": ("emulator",),
 }
@@ -260,7 +260,7 @@ class HostSection(Section):
                     "nvidia_smi": smi,
                 },
                 slurm=self._slurm() if self.kind == "slurm" else None,
-                way=self.slurm.login if self.kind == "slurm" else WAYS[self.kind],
+                way=WAY_OF_KIND[self.kind] or self.slurm.login,
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,

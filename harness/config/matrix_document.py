@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import EllipsisType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 from pydantic import Field, create_model, model_validator
 
@@ -12,6 +12,7 @@ from fmha.harness.config.host_sections import HostSection
 from fmha.harness.config.matrix_model import ALL, Limits
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
+from fmha.harness.judge.configuration import Data, Output
 from fmha.harness.judge.limits import Biases, ResourceLimits, Thresholds
 from fmha.harness.judge.metrics import METRICS, Metric
 
@@ -71,8 +72,8 @@ class BiasesSection(Section):
 
 
 class GatesSection(Section):
-    """`guard` and those after it but the last two are for configurations of that nature; docs/understand/gates.md says
-    whence all are."""
+    """`default` is for every configuration, `guard` for the guards, a word of the axes `output` or `data` for those
+    that have it. docs/understand/gates.md says whence all are."""
 
     default: DefaultSection = DefaultSection()
     guard: OverridesSection = OverridesSection()
@@ -81,6 +82,12 @@ class GatesSection(Section):
     steps: OverridesSection = OverridesSection()
     resources: ResourcesSection | None = None
     bias: BiasesSection | None = None
+
+    @classmethod
+    def natures(cls) -> tuple[str, ...]:
+        """The sections that are of configurations with that output, or those data."""
+        words = (*get_args(Output), *get_args(Data))
+        return tuple(name for name in cls.model_fields if name in words)
 
     def default_thresholds(self) -> Thresholds:
         """The limits of every configuration that no override names."""

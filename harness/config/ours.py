@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The kernels below kernel/. Those after `gates` are limits of configurations with that output or those data."""
+    """The kernels below kernel/. `natures` are the limits of configurations with that output, or those data."""
 
     gates: Gates
-    bf16: Thresholds
-    extreme: Thresholds
-    steps: Thresholds
+    natures: Mapping[str, Thresholds]
 
     prefix: ClassVar[str] = ""
     where: ClassVar[str] = ""
@@ -38,7 +36,7 @@ class Ours:
     def held(self) -> Held:
         """Every set of limits that some configuration is held to."""
         gates = self.gates
-        return (gates.thresholds, self.bf16, self.extreme, self.steps), gates.resources, gates.biases
+        return (gates.thresholds, *self.natures.values()), gates.resources, gates.biases
 
     def parse(self, name: str) -> Configuration:
         """The configuration of that name. ValueError for none."""
@@ -54,12 +52,9 @@ class Ours:
         """The default ones, or the laxer of those that the configuration's nature calls for; none of what it does not
         ask for."""
         limits = self.gates.thresholds
-        if cell.output == "bf16":
-            limits = limits.laxer(self.bf16)
-        if cell.data == "extreme":
-            limits = limits.laxer(self.extreme)
-        if cell.data == "steps":
-            limits = limits.laxer(self.steps)
+        for name, own in self.natures.items():
+            if name in (cell.output, cell.data):
+                limits = limits.laxer(own)
         return replace(self.gates, thresholds=limits.without(cell.unmeasured))
 
     def peer_of(self, cell: Cell) -> None:
@@ -75,12 +70,8 @@ class Ours:
 
 def ours_of(gates: GatesSection) -> Ours:
     """The attention kernels with the gates of matrix.yaml."""
-    return Ours(
-        Gates(gates.default_thresholds(), gates.most_resources(), gates.most_bias()),
-        gates.thresholds(gates.bf16),
-        gates.thresholds(gates.extreme),
-        gates.thresholds(gates.steps),
-    )
+    usual = Gates(gates.default_thresholds(), gates.most_resources(), gates.most_bias())
+    return Ours(usual, {name: gates.thresholds(getattr(gates, name)) for name in gates.natures()})
 
 
 def guard_of(section: GuardSection, gates: GatesSection) -> Guard:

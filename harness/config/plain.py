@@ -43,7 +43,7 @@ def plain_of(matrix: Matrix) -> dict[str, Any]:
             "resources": asdict(ours.gates.resources) if ours.gates.resources else None,
             "biases": asdict(ours.gates.biases) if ours.gates.biases else None,
         },
-        "natures": {name: dict(getattr(ours, name).limits) for name in ("bf16", "extreme", "steps")},
+        "natures": {name: dict(own.limits) for name, own in ours.natures.items()},
         "judged_sha256": matrix.judged_sha256,
     }
 
@@ -57,7 +57,7 @@ def matrix_of(found: Mapping[str, Any]) -> Matrix:
             ResourceLimits(**gates["resources"]) if gates["resources"] else None,
             Biases(**gates["biases"]) if gates["biases"] else None,
         ),
-        **{name: Thresholds(limits) for name, limits in found["natures"].items()},
+        {name: Thresholds(limits) for name, limits in found["natures"].items()},
     )
     matrix = Matrix(
         default_suite=found["default_suite"],

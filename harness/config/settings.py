@@ -13,8 +13,11 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 Sync = Literal["auto", "remote", "direct"]
 Isolation = Literal["auto", "require", "off"]
 HostKind = Literal["emulator", "local", "ssh", "slurm"]
-SUPERVISED: tuple[HostKind, ...] = ("ssh", "slurm", "local")  # whose hosts keep runs; an agent there answers
-WayName = Literal["ssh", "here"]  # to an agent: fmha.harness.hosts.ways has a row of each
+WayName = Literal["ssh", "here"]  # to an agent: WAYS of fmha.harness.hosts.ways has a row of each
+# By kind, of hosts that keep runs, where an agent answers: the way to it. None: the kind's own section says which, as
+# slurm.login. In the order in which messages name the kinds.
+WAY_OF_KIND: Mapping[HostKind, WayName | None] = {"ssh": "ssh", "slurm": None, "local": "here"}
+SUPERVISED: tuple[HostKind, ...] = tuple(WAY_OF_KIND)
 
 
 def either(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The ways to the agent of a host: a row each, which is all that the rest knows of how a host is reached.
 
 `dial` of remote.py, which all commands go through, begins a connection by it; `fmha hosts` and `fmha doctor` take what
-they say of a host's name from it. Which way a kind of host has, fmha.harness.config.host_sections says.
+they say of a host's name from it. Which way a kind of host has, WAY_OF_KIND of fmha.harness.config.settings says.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ MOST_NAME: Final = 60  # characters of an output's name that are told
 @dataclass(frozen=True, slots=True)
 class Metric:
     """What is known of a field of `Measurement` that has a gate. `words` name its error in a sentence of a report, in
-    brief: what it is relative to is left out. `definition` says what the value is, in Markdown. Below `floor` an error
-    is float32's rounding, a few units in the last place of values up to 8. `limit` is that of the attention kernels
-    where matrix.yaml has none; docs/understand/gates.md says whence it is. Kernels of one's own have no limit but what
-    their matrix.yaml says: without one the value is measured, recorded and compared with the baseline's, and no gate.
+    brief: that it is relative is said, to what is left out. `definition` says what the value is, in Markdown. Below
+    `floor` an error is float32's rounding, a few units in the last place of values up to 8. `limit` is that of the
+    attention kernels where matrix.yaml has none; docs/understand/gates.md says whence it is. Kernels of one's own have
+    no limit but what their matrix.yaml says: without one the value is measured, recorded and compared with the
+    baseline's, and no gate.
 
     `least`: the value is a cosine, of which the gate asks at least its limit, and the error is 1 - value. Else the
     value is an error, and the gate asks for at most.
@@ -91,7 +92,14 @@ class Measurement:
     ]
     max_error: Annotated[
         Number,
-        Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3, required=True, heading="max err"),
+        Metric(
+            "largest relative error",
+            "`max abs(o - o_ref) / max abs(o_ref)`",
+            1e-5,
+            6e-3,
+            required=True,
+            heading="rel max",
+        ),
     ]
     lse_error: Annotated[
         Number | None,

@@ -30,7 +30,8 @@ LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs mo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Sizes and options of one call, as docs/understand/semantics.md has them; None for a window without a limit."""
+    """Sizes and options of one call, as docs/understand/semantics.md has them; None for a window without a limit. A
+    field that fmha_params.h has by the same name is the kernel's parameter."""
 
     head_dim: int  # the kernel's
     batch: int
@@ -110,6 +111,10 @@ class Call:
         return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows} | shares
 
 
+# The numbers of FmhaParams that a call has under the same name: what is added to both is passed.
+_OF_A_CALL: Final = tuple(name for name in params.NUMBERS if hasattr(Call, name))
+
+
 def launch_attention(
     device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
 ) -> LaunchReport:
@@ -121,20 +126,13 @@ def launch_attention(
     planes = call.planes
     maps = _tensor_maps(device, variant, call, addresses)
     pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
-    packed = params.FmhaParams(
-        **maps,
-        **pointers,
-        batch=planes.batch,
-        t=call.t,
-        heads=planes.heads,
-        s_k=call.s_k,
-        s_sparse=call.s_sparse,
-        topk=call.topk,
-        splits=1 if call.balance else call.splits,
-        window_left=_bound(call.window_left),
-        window_right=_bound(call.window_right),
-        scale=call.scale,
-        flags=params.flags_of(
+    numbers = {name: getattr(call, name) for name in _OF_A_CALL} | {
+        "batch": planes.batch,
+        "heads": planes.heads,
+        "splits": 1 if call.balance else call.splits,
+        "window_left": _bound(call.window_left),
+        "window_right": _bound(call.window_right),
+        "flags": params.flags_of(
             normalise=call.normalise,
             output_bf16=call.output_bf16,
             shared_kv=call.shared_kv,
@@ -142,14 +140,11 @@ def launch_attention(
             by_head=call.by_head,
             scattered=call.scattered,
         ),
-        head_dim=call.head_dim,
-        kv_heads=call.kv_heads,
-        query_box=math.prod(query_box(variant.arch, variant.shape.rows, planes.heads)),
-        page_size=call.page_size,
-        key_box=key_box(variant.shape.keys, call.page_size),
-        parts=call.parts,
-        part_tiles=call.balance.part_tiles if call.balance else 0,
-    ).pack()
+        "query_box": math.prod(query_box(variant.arch, variant.shape.rows, planes.heads)),
+        "key_box": key_box(variant.shape.keys, call.page_size),
+        "part_tiles": call.balance.part_tiles if call.balance else 0,
+    }
+    packed = params.FmhaParams(**maps, **pointers, **numbers).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
     overlaps = overlaps_grid_before(variant.arch, planes, call.splits, call.shared_kv)

@@ -1,7 +1,7 @@
 """The Python side of the kernel's C ABI: what kernel/include/fmha_params.h and fmha_launch.h say, and how it is packed.
 
-Fields, their offsets and constants are read from the headers (abi.py). The rules by which fmha_launch.h shapes a launch
-stand here in Python as well: tests/kernel_side/test_params.py compiles the headers and compares every figure.
+Fields, their offsets, constants and the rules by which fmha_launch.h shapes a launch are read from the headers by
+abi.py; tests/kernel_side/test_params.py compiles them and compares every figure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.harness.contract.protocol import LaunchShape, PPath
@@ -20,21 +21,18 @@ from fmha.harness.kernel_side.abi import (
     POINTER,
     SM90_TABLE,
     constants_of,
+    functions_of,
     header,
     layout_of,
 )
 
 _PARAMS: Final = header(PARAMS_HEADER).read_text(encoding="utf-8")
-_CONSTANTS: Final = constants_of(_PARAMS) | constants_of(header(LAUNCH_HEADER).read_text(encoding="utf-8"))
+_LAUNCH: Final = header(LAUNCH_HEADER).read_text(encoding="utf-8")
+_CONSTANTS: Final = constants_of(_PARAMS) | constants_of(_LAUNCH)
 
-SM100_THREADS: Final = _CONSTANTS["Sm100Threads"]
-SM100_PREFILL_THREADS: Final = _CONSTANTS["Sm100PrefillThreads"]
 COMBINE_THREADS: Final = _CONSTANTS["CombineThreads"]
 COMBINE_ROWS: Final = COMBINE_THREADS // 32  # a warp each
 SHARED_ALIGNMENT: Final = _CONSTANTS["SharedAlignment"]
-SHARED_CONTROL_BYTES: Final = _CONSTANTS["SharedControlBytes"]
-PREFILL_CONTROL_BYTES: Final = _CONSTANTS["Sm100PrefillControlBytes"]
-PAIR_CONTROL_BYTES: Final = _CONSTANTS["Sm100PairControlBytes"]
 
 # FmhaParams::flags
 NORMALISE: Final = _CONSTANTS["Normalise"]
@@ -70,6 +68,7 @@ def flags_of(
 LAYOUT, PARAMS_BYTES = layout_of(_PARAMS)
 TENSOR_MAP_BYTES: Final = struct.calcsize(MAP)
 MAPS: Final = tuple(name for name, _, kind in LAYOUT if kind == MAP)
+NUMBERS: Final = tuple(name for name, _, kind in LAYOUT if kind not in (MAP, POINTER))
 # The pointers in their order, and where each is.
 POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == POINTER)
 POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == POINTER)
@@ -85,104 +84,69 @@ def divisor(number: int) -> tuple[int, int]:
     return -(-(1 << 31 + shift) // number), shift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FmhaParams:
-    """One launch's parameters, field by field those of fmha_params.h: 128 opaque bytes a tensor map, a device address a
-    pointer (0 is null). A map that the launch does not read stays zero."""
+# What a divisor's multiplier and shift are computed of.
+_DIVISORS: Final = ("heads", "kv_heads")
+_COMPUTED: Final = frozenset(f"{name}_{part}" for name in _DIVISORS for part in ("multiplier", "shift"))
+_REQUIRED: Final = frozenset(("q", "o", "batch", "t", "s_k", "scale", "head_dim"))
+# What a launch may leave out: null, 0 and maps that it does not read, but for these.
+_NOT_ZERO: Final = {"heads": 1, "kv_heads": 1, "splits": 1, "window_left": UNLIMITED, "window_right": UNLIMITED}
+_DEFAULTS: Final[Mapping[str, bytes | float]] = {
+    name: bytes(TENSOR_MAP_BYTES) if kind == MAP else 0 for name, _, kind in LAYOUT if name not in _COMPUTED
+} | _NOT_ZERO
 
-    q: bytes
-    k: bytes = bytes(TENSOR_MAP_BYTES)
-    v: bytes = bytes(TENSOR_MAP_BYTES)
-    sparse_k: bytes = bytes(TENSOR_MAP_BYTES)
-    sparse_v: bytes = bytes(TENSOR_MAP_BYTES)
-    o: int
-    row_max: int = 0
-    row_sum: int = 0
-    lse: int = 0
-    partial_o: int = 0
-    partial_max: int = 0
-    partial_sum: int = 0
-    kv_lens: int = 0
-    query_offsets: int = 0
-    sparse_indices: int = 0
-    sparse_lens: int = 0
-    sink: int = 0
-    drawn: int = 0
-    batch: int
-    t: int
-    heads: int = 1
-    s_k: int
-    s_sparse: int = 0
-    topk: int = 0
-    splits: int = 1
-    window_left: int = UNLIMITED
-    window_right: int = UNLIMITED
-    scale: float
-    flags: int = 0
-    head_dim: int
-    kv_heads: int = 1
-    query_box: int = 0
-    block_table: int = 0
-    cu_seqlens_q: int = 0
-    cu_seqlens_k: int = 0
-    page_size: int = 0
-    key_box: int = 0
-    shares: int = 0
-    parts: int = 0
-    part_tiles: int = 0
+
+class FmhaParams:
+    """One launch's parameters by their names in fmha_params.h: 128 opaque bytes a tensor map, a device address a
+    pointer, a number. A field that the header gets is one here, which a launch may leave out."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, **values: bytes | float) -> None:
+        if unknown := values.keys() - _DEFAULTS.keys():
+            raise TypeError(f"FmhaParams of {PARAMS_HEADER} has no {', '.join(sorted(unknown))} to be given")
+        if missing := _REQUIRED - values.keys():
+            raise TypeError(f"every launch has {', '.join(sorted(missing))}")
+        self._values = {**_DEFAULTS, **values}
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""
+        values: dict[str, Any] = dict(self._values)
         for name in MAPS:
-            if len(getattr(self, name)) != TENSOR_MAP_BYTES:
-                raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(getattr(self, name))}")
+            if len(values[name]) != TENSOR_MAP_BYTES:
+                raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(values[name])}")
         packed = bytearray(PARAMS_BYTES)
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("heads", "kv_heads"):
+        for name in _DIVISORS:
             values |= zip((f"{name}_multiplier", f"{name}_shift"), divisor(values[name]), strict=True)
         for name, offset, kind in LAYOUT:
             struct.pack_into(f"<{kind}", packed, offset, values[name])
         return bytes(packed)
 
 
+# What fmha_launch.h computes, by the names there.
+_COMPUTES: Final = functions_of(_LAUNCH, _CONSTANTS)
+sm100_ctas_per_sm: Final[Callable[[int, int], int]] = _COMPUTES["fmha_sm100_ctas_per_sm"]
+query_blocks: Final[Callable[[LaunchShape, int, int, int], int]] = _COMPUTES["fmha_query_blocks"]  # grid.x
+
+
 def sm100_shape(head_dim: int, p_path: PPath, asked: int = 0) -> LaunchShape:
-    """fmha_sm100_shape of fmha_launch.h."""
-    rows = asked or (64 if head_dim == 512 else 128)
-    keys = 128 if head_dim <= 128 else 64
-    stages = 2 if head_dim == 512 else 4
-    elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
-    exchange = 0 if rows == 128 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
-    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
+    """Of the kernel of six warps; of the rows that are asked for, or 0 for the head_dim's own."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_shape"](head_dim, p_path == "smem", asked))
+
+
+def sm100_prefill_shape(head_dim: int) -> LaunchShape:
+    """Of the kernel for many rows."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_prefill_shape"](head_dim))
+
+
+def sm100_pair_shape(head_dim: int, rows: int) -> LaunchShape:
+    """Of the kernel of CTA pairs; `rows` are those of a CTA."""
+    return LaunchShape(*_COMPUTES["fmha_sm100_pair_shape"](head_dim, rows))
 
 
 # Head_dims and query rows of the variants of fewer rows than a head_dim's own.
 SM100_FEW_ROWS: Final = ((64, 64), (64, 32), (128, 64), (128, 32), (256, 64))
-
-
-def sm100_ctas_per_sm(head_dim: int, asked: int) -> int:
-    """fmha_sm100_ctas_per_sm of fmha_launch.h."""
-    return 2 if head_dim == 64 and asked else 1
-
-
-def sm100_prefill_shape(head_dim: int) -> LaunchShape:
-    """fmha_sm100_prefill_shape of fmha_launch.h."""
-    rows, keys, stages = 256, 128, 8 if head_dim == 64 else 4
-    shared_bytes = SHARED_ALIGNMENT + (rows + stages * keys) * head_dim * 2 + rows * 4 + PREFILL_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_PREFILL_THREADS, shared_bytes)
-
-
 # Head_dims, and query rows of one of its CTAs, of the kernel of CTA pairs.
 SM100_PAIRS: Final = ((256, 128), (256, 64), (512, 64))
-
-
-def sm100_pair_shape(head_dim: int, rows: int) -> LaunchShape:
-    """fmha_sm100_pair_shape of fmha_launch.h."""
-    keys, stages, ctas = 64, 9 if head_dim == 512 else 11 if rows == 64 else 8, 2
-    elements = rows * head_dim + stages * keys * 128 + rows * ctas * keys
-    exchange = 0 if rows == 128 else 2 * 128 * 4
-    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + PAIR_CONTROL_BYTES
-    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes, ctas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +218,3 @@ def sm90_shape(head_dim: int, rows: int = 0, kind: str = "whole") -> LaunchShape
     launch = sm90_launch(head_dim, rows)
     shared_bytes = launch.shared_bytes(head_dim, kind)
     return LaunchShape(launch.rows, launch.keys, launch.slots_of(kind), launch.threads, shared_bytes)
-
-
-def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
-    """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
-    return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)

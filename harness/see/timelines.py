@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
+from fmha.emulator.timing.launch_time import WarpTime
 from fmha.emulator.timing.timeline import RUNNING, Link, Timeline
 from fmha.harness.see.picture import Bar, bars
 
@@ -25,9 +26,9 @@ BESIDE: Final = {
 def drawn(title: str, timeline: Timeline) -> str:
     """As SVG."""
     rows = [("critical path", list(_path(timeline)))]
-    for number, (cta, warp, start, end) in enumerate(timeline.warps):
-        name = f"CTA {cta}, warp {warp}, {timeline.role(number)}"
-        rows.append((name, list(_of_warp(timeline, cta, warp, start, end))))
+    for number, own in enumerate(timeline.warps):
+        name = f"CTA {own.cta}, warp {own.warp}, {timeline.role(number)}"
+        rows.append((name, list(_of_warp(timeline, own))))
     beside: dict[str, list[Bar]] = defaultdict(list)
     for operation in timeline.operations:
         beside[operation.cause].append(Bar(operation.start, operation.end, operation.cause, operation.cause))
@@ -51,14 +52,14 @@ def _kind(what: str) -> str:
     return INSTRUCTIONS if what in _OF_INSTRUCTIONS else what
 
 
-def _of_warp(timeline: Timeline, cta: int, warp: int, start: float, end: float) -> Iterator[Bar]:
-    at = start
-    for wait in (w for w in timeline.waits if (w.cta, w.warp) == (cta, warp)):
+def _of_warp(timeline: Timeline, own: WarpTime) -> Iterator[Bar]:
+    at = own.start
+    for wait in (w for w in timeline.waits if (w.cta, w.warp) == (own.cta, own.warp)):
         if wait.end - wait.start < LEAST * timeline.cycles:
             continue
         if wait.start > at:
             yield Bar(at, wait.start, RUNNING, RUNNING)
         yield Bar(wait.start, wait.end, _kind(wait.cause), f"waits: {wait.cause}, for {timeline.whom(wait)}")
         at = max(at, wait.end)
-    if end > at:
-        yield Bar(at, end, RUNNING, RUNNING)
+    if own.end > at:
+        yield Bar(at, own.end, RUNNING, RUNNING)

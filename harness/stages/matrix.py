@@ -101,7 +101,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
 
 
 def _tolerances(steps: Iterable[Step], matrix: Matrix) -> dict[str, float]:
-    """Of kernels of one's own the gate of the largest error, by which sentinels are told from what they hide."""
+    """Of kernels of one's own the gate of `max_error`, by which sentinels are told from what they hide."""
     cells = (step.configuration for step in steps if isinstance(step.configuration, Case))
     return {cell.id: matrix.thresholds_for(cell).limits["max_error"] for cell in cells}
 

@@ -172,7 +172,7 @@ RAISED = "NameError: name 'oops' is not defined (fmha_kernels.py:31)"
 PLANTED = (
     Plant("lse-hd256", "LSE error x50 to x340 at head_dim 256", lambda run: changed(
         run, _head_dim(256), grown("lse_error", 50, 340))),
-    Plant("max-causal", "largest error x2.5 to x4 with mask causal", lambda run: changed(
+    Plant("max-causal", "largest relative error x2.5 to x4 with mask causal", lambda run: changed(
         run, lambda item: item.parameters.mask == "causal", grown("max_error", 2.5, 4))),
     Plant("cosine-t1", "1 - cosine x3 to x6 with T = 1", lambda run: changed(
         run, lambda item: item.parameters.t == 1, grown("cosine", 3, 6))),

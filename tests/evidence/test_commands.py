@@ -86,9 +86,9 @@ def test_a_comparison_names_what_is_worse(results: Path, fmha: Fmha) -> None:
     assert ran.returncode == ExitCode.PASS
     lines = ran.stdout.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("hd64")] == [IDS[0]]
-    assert lines[-5] == f"numbers: largest error grew 50 times in {IDS[0]}"
+    assert lines[-5] == f"numbers: largest relative error grew 50 times in {IDS[0]}"
     assert lines[-4].startswith(f"  numbers {IDS[0]}: max_error {GOOD.max_error:.2e} -> 5.00e-02")
-    assert lines[-1] == f"Largest error grew 50 times in {IDS[0]}; nothing else got worse"
+    assert lines[-1] == f"Largest relative error grew 50 times in {IDS[0]}; nothing else got worse"
     assert fmha("compare", older, newest, "--exit-code").returncode == ExitCode.GATE_FAILED
     assert fmha("compare", older, newest, "--exit-code", "--json").returncode == ExitCode.GATE_FAILED
     assert fmha("compare", older, older, "--exit-code").returncode == ExitCode.PASS

@@ -15,9 +15,12 @@ from fmha.harness import account, archive
 from fmha.harness.archive import Index, prune
 from fmha.harness.archive import index as index_module
 from fmha.harness.archive.index import index_file
+from fmha.harness.archive.record import SCHEMA_VERSION
 from fmha.harness.errors import FmhaError, UserError
 from tests.evidence.records import IDS, STARTED, archived, measured, record
 from tests.harness.support import RACE, git
+
+VERSION = f'"schema_version": {SCHEMA_VERSION}'
 
 
 def names(folder: Path) -> list[str]:
@@ -84,7 +87,7 @@ def test_files_that_are_no_runs_are_named_and_skipped(tmp_path: Path) -> None:
     good, cut, edited, newer = archived(tmp_path, 4)
     cut.write_bytes(cut.read_bytes()[:100])
     edited.write_text(edited.read_text().replace('"passed": 2', '"passed": 1'))
-    newer.write_text(newer.read_text().replace('"schema_version": 7', '"schema_version": 99'))
+    newer.write_text(newer.read_text().replace(VERSION, '"schema_version": 99'))
     (tmp_path / "bench-h200.json").write_text("{}")  # of another kind: not the archive's
     with Index(tmp_path) as index:
         assert [row.name for row in index.runs()] == [good.name]
@@ -122,8 +125,8 @@ def test_an_index_that_is_damaged_inside_is_made_anew_once(tmp_path: Path, monke
     ("old", "new", "words"),
     [
         ('"seed": 0', '"seed": 1e999', "checksum"),
-        ('"schema_version": 7', '"schema_version": []', "is no run record"),
-        ('"schema_version": 7', '"schema_version": "5"', "is no run record"),
+        (VERSION, '"schema_version": []', "is no run record"),
+        (VERSION, '"schema_version": "5"', "is no run record"),
         ('"seed": 0', f'"seed": {10**30}', "too large"),
         ('"started": "2026', '"started": "0000', "is no run record"),
         ('"started": "2026-11-21T03:04:05Z"', '"started": "0001-01-01T00:00:00+14:00"', "too large"),
@@ -134,9 +137,9 @@ def test_values_that_no_run_has_stop_nothing(tmp_path: Path, old: str, new: str,
     text = odd.read_text()
     assert old in text
     if "checksum" not in words:  # version 1 had none, so that only the value is wrong
-        text = re.sub(r'"schema_version": 7', '"schema_version": 1', text)
+        text = re.sub(VERSION, '"schema_version": 1', text)
         text = re.sub(r',\n"checksum": "[0-9a-f]+"', "", text)
-        old = old.replace('"schema_version": 7', '"schema_version": 1')
+        old = old.replace(VERSION, '"schema_version": 1')
     odd.write_text(text.replace(old, new))
     with Index(tmp_path) as index:
         assert [row.name for row in index.runs()] == [good.name]

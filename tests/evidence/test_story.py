@@ -23,7 +23,7 @@ RUN = plain_run()
 BY_NAME = {plant.name: plant for plant in PLANTED}
 SAID = {
     "lse-hd256": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; nothing else got worse",
-    "max-causal": "Largest error with mask causal grew 2.5 to 4 times in 48 of 48 configurations; "
+    "max-causal": "Largest relative error with mask causal grew 2.5 to 4 times in 48 of 48 configurations; "
     "nothing else got worse",
     "cosine-t1": "1 - cosine at T = 1 grew 3 to 5.8 times in 36 of 36 configurations; nothing else got worse",
     "hazard": "Hazard tmem-race is new at head_dim 128, T = 32 and more in 18 of 18 configurations; "

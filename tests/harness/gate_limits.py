@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.config import load, parse_filter
+from fmha.harness.config.matrix_document import GatesSection
 from fmha.harness.contract.device import LaunchReport
 from fmha.harness.judge.configuration import Configuration, Output
 from fmha.harness.judge.metrics import METRICS
@@ -119,9 +120,8 @@ def main() -> None:
 
 def nature(configuration: Configuration) -> str:
     """Which of the gates' sections a configuration falls under."""
-    if configuration.data in ("extreme", "steps"):
-        return configuration.data
-    return "bf16" if configuration.output == "bf16" else "default"
+    named = [word for word in (configuration.data, configuration.output) if word in GatesSection.natures()]
+    return (*named, "default")[0]
 
 
 if __name__ == "__main__":

@@ -156,11 +156,14 @@ def test_the_schema_is_current_and_holds(repository: Path, tmp_path: Path) -> No
     assert not validator.is_valid(document)
 
 
+VERSION = f'"schema_version": {SCHEMA_VERSION}'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"schema_version": 7', '"schema_version": 8', "newer than 7; update fmha"),
-        ('"schema_version": 7', '"schema_version": 0', "is no run record: schema_version"),
+        (VERSION, f'"schema_version": {SCHEMA_VERSION + 1}', f"newer than {SCHEMA_VERSION}; update fmha"),
+        (VERSION, '"schema_version": 0', "is no run record: schema_version"),
         ('"passed": 1', '"passed": 2', "does not match its checksum: it was damaged or edited"),
         ('"rate": "nan"', '"rate": NaN', "is not JSON: NaN is no JSON number"),
         ('"counts": {', '"counts": ', "is not JSON"),

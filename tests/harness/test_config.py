@@ -220,20 +220,22 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     ours = matrix.kernels["ours"]
     assert isinstance(ours, Ours)
     assert matrix.thresholds_for(plain) == ours.gates.thresholds
-    assert matrix.thresholds_for(bf16) == ours.bf16
-    assert matrix.thresholds_for(extreme) == ours.extreme
-    assert matrix.thresholds_for(replace(plain, data="steps")) == ours.steps
+    assert matrix.thresholds_for(bf16) == ours.natures["bf16"]
+    assert matrix.thresholds_for(extreme) == ours.natures["extreme"]
+    assert matrix.thresholds_for(replace(plain, data="steps")) == ours.natures["steps"]
     assert matrix.thresholds_for(replace(plain, data="onesign")) == ours.gates.thresholds
     for statistics in ("all", "lse", "none"):
         asked = replace(bf16, statistics=statistics)
-        limits = ours.bf16.limits
+        limits = ours.natures["bf16"].limits
         assert matrix.thresholds_for(asked).limits == {
             name: limits[name] for name in limits if name not in asked.unmeasured
         }
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
-    assert both.limits["lse_error"] == ours.extreme.limits["lse_error"]
-    assert both.limits["max_error"] == max(ours.bf16.limits["max_error"], ours.extreme.limits["max_error"])
-    assert both.limits["cosine"] == min(ours.bf16.limits["cosine"], ours.extreme.limits["cosine"])
+    assert both.limits["lse_error"] == ours.natures["extreme"].limits["lse_error"]
+    assert both.limits["max_error"] == max(
+        ours.natures["bf16"].limits["max_error"], ours.natures["extreme"].limits["max_error"]
+    )
+    assert both.limits["cosine"] == min(ours.natures["bf16"].limits["cosine"], ours.natures["extreme"].limits["cosine"])
 
 
 def test_a_scale_is_written_as_the_number_it_is(text: str) -> None:
@@ -256,7 +258,7 @@ def test_a_metric_s_limit_is_its_own_unless_the_file_has_another(text: str) -> N
     limits = {name: metric.limit for name, metric in METRICS.items()}
     assert usual.gates.thresholds.limits == limits
     assert other.gates.thresholds.limits == limits | {"lse_error": 3e-4}
-    assert other.bf16.limits == usual.bf16.limits | {"lse_error": 3e-4}
+    assert other.natures["bf16"].limits == usual.natures["bf16"].limits | {"lse_error": 3e-4}
 
 
 def test_random_cases_depend_on_the_seed_and_more_of_them_begin_with_the_fewer(repository: Path) -> None:

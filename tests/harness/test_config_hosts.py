@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fmha.harness.config import interpret
-from fmha.harness.config.host_sections import PROTECTED
+from fmha.harness.config.host_sections import OF_KINDS, PROTECTED
+from fmha.harness.config.settings import SUPERVISED, either
 from fmha.harness.errors import ConfigError
 from tests.harness.support import MATRIX
 
@@ -56,13 +57,13 @@ def test_the_emulator_s_sums_are_chosen():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: emulator, folder: x", "hosts.b200.folder: is for hosts of kind ssh, slurm or local"),
+        ("kind: emulator, folder: x", f"hosts.b200.folder: is for hosts of kind {either(SUPERVISED)}"),
         ("kind: ssh, slurm: {tasks: 2}", "hosts.b200.slurm: is for hosts of kind slurm"),
         ("kind: slurm, slurm: {tasks: 0}", "hosts.b200.slurm.tasks: must be at least 1"),
         ("kind: slurm, slurm: {nodes: 2}", "hosts.b200.slurm.nodes: "),
         ("kind: emulator, mma_sums: exact", "hosts.b200.mma_sums: must be 'fast' or 'silicon'"),
         ("kind: local, mma_sums: fast", "hosts.b200.mma_sums: is for hosts of kind emulator"),
-        ("kind: local, alias: x", "hosts.b200.alias: is for hosts of kind ssh or slurm"),
+        ("kind: local, alias: x", f"hosts.b200.alias: is for hosts of kind {either(OF_KINDS['alias'])}"),
         ("kind: ssh, device: tpu", "hosts.b200.device: must be cuda, emulator or module:attribute"),
         ("kind: ssh, env: {'A B': x}", "hosts.b200.env.'A B': is no name of a variable"),
         ('kind: ssh, python: "a\\nb"', "hosts.b200.python: has characters that do not print"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fmha.harness.judge.configuration import OF_ONE_HEAD, Configuration, Data
+from fmha.harness.judge.oracle import kinds
 from fmha.harness.judge.oracle.bf16 import from_bf16, round_to_bf16
 from fmha.harness.judge.oracle.inputs import POISON_BITS, make_inputs, softmax_scale
 from fmha.harness.judge.oracle.reference import dense_range, sparse_rows
@@ -102,6 +103,10 @@ def test_mixed_offsets_leave_some_queries_without_keys_and_some_with_all():
     inputs = make_inputs(0, Configuration(64, 30, 20, batch=40, mask="causal", query_offsets="mixed"))
     seen = {len(range(20)[dense_range(inputs, b, i)]) for b in range(40) for i in range(30)}
     assert {0, 20} < seen
+
+
+def test_each_kind_of_data_but_the_usual_one_has_its_row():
+    assert set(kinds._KINDS) == set(get_args(Data)) - {"normal"}
 
 
 def test_extreme_logits_span_nine_decades():

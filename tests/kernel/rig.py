@@ -21,26 +21,28 @@ from fmha.harness.kernel_side.launch import Call
 from fmha.harness.worker.launch.run_attention import run_call
 
 Bits = NDArray[np.uint16]
+OF_INPUTS = frozenset(field.name for field in dataclasses.fields(Inputs))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is attended over, and how the answer is wanted: fields of `Call`, by their names there."""
+    """What is attended over, and what else of `Call` is not its default, by the names there."""
 
     inputs: Inputs
-    normalise: bool = False
-    output_bf16: bool = False
-    splits: int = 1
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def replace(self, **fields: Any) -> Problem:
-        """With other fields, of the problem's own or of its inputs."""
-        own = {name: fields.pop(name) for name in self.asked if name in fields}
-        return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, **fields), **own)
+        """With other fields of the inputs, and all others of `Call`."""
+        of_inputs = {name: fields.pop(name) for name in OF_INPUTS & fields.keys()}
+        return Problem(dataclasses.replace(self.inputs, **of_inputs), {**self.asked, **fields})
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """How the answer is wanted, by the fields of `Call`."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "inputs"}
+    def normalise(self) -> bool:
+        return self.call.normalise
+
+    @property
+    def output_bf16(self) -> bool:
+        return self.call.output_bf16
 
     @property
     def call(self) -> Call:

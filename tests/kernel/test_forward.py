@@ -262,7 +262,7 @@ def test_behind_the_last_query_nothing_is_loaded_or_multiplied(
         inputs = given(item, keys, np.array(of, np.int32)).inputs
         device = EmulatorDevice(0, "realistic")
         found = run_attention(device, device.load(module), variant, item, inputs)
-        return found, Problem(inputs, normalise=True, output_bf16=True)
+        return found, Problem(inputs, {"normalise": True, "output_bf16": True})
 
     def row_tiles(of: tuple[int, ...]) -> int:
         return sum(-(-count * item.heads // (variant.shape.rows * variant.shape.ctas)) for count in of)

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from fmha.harness.contract.protocol import LaunchShape
 from fmha.harness.kernel_side import abi, params
 
 ZERO_MAP = bytes(params.TENSOR_MAP_BYTES)
@@ -68,29 +69,65 @@ def test_a_field_that_is_not_understood_is_an_error():
         abi.layout_of(text.replace("struct FmhaParams {", "struct Params {"))
 
 
+DERIVED = {f"{name}_{part}" for name in ("heads", "kv_heads") for part in ("multiplier", "shift")}
+
+
 def test_whoever_packs_names_the_header_s_fields():
-    """All but what is computed of the others."""
-    derived = {f"{name}_{part}" for name in ("heads", "kv_heads") for part in ("multiplier", "shift")}
-    given = [field.name for field in dataclasses.fields(params.FmhaParams)]
-    assert given == [name for name, _, _ in params.LAYOUT if name not in derived]
+    """All but what is computed of the others; and what no launch goes without."""
+    least = {"q": ZERO_MAP, "o": 0, "batch": 1, "t": 1, "s_k": 1, "scale": 1.0, "head_dim": 64}
+    assert len(params.FmhaParams(**least).pack()) == params.PARAMS_BYTES
+    for name in ("windw_left", "heads_shift"):
+        with pytest.raises(TypeError, match=f"fmha_params.h has no {name}"):
+            params.FmhaParams(**least, **{name: 1})
+    for name in least:
+        with pytest.raises(TypeError, match=f"every launch has {name}"):
+            params.FmhaParams(**{other: value for other, value in least.items() if other != name})
+
+
+def of_fields(shape, mine):
+    return {f"{shape}.{name}": value for name, value in dataclasses.asdict(mine).items()}
 
 
 def test_launch_shapes_are_the_header_s(repository, tmp_path):
     mirror = {
-        "kFmhaSm100Threads": params.SM100_THREADS,
+        "kFmhaCombineThreads": params.COMBINE_THREADS,
         "kFmhaSharedAlignment": params.SHARED_ALIGNMENT,
-        "kFmhaSharedControlBytes": params.SHARED_CONTROL_BYTES,
     }
     own = [(head_dim, path, 0) for head_dim, path in itertools.product((64, 128, 256, 512), ("tmem", "smem"))]
     for head_dim, p_path, asked in (*own, *((head_dim, "smem", rows) for head_dim, rows in params.SM100_FEW_ROWS)):
         shape = f"fmha_sm100_shape({head_dim}, {'true' if p_path == 'smem' else 'false'}, {asked})"
         mine = params.sm100_shape(head_dim, p_path, asked)
         mirror[f"fmha_sm100_ctas_per_sm({head_dim}, {asked})"] = params.sm100_ctas_per_sm(head_dim, asked)
-        mirror |= {f"{shape}.{name}": value for name, value in dataclasses.asdict(mine).items()}
+        mirror |= of_fields(shape, mine)
         for t, heads, topk in ((1, 1, 0), (3, 64, 0), (129, 1, 0), (3, 130, 0), (3, 1, 8), (2, 130, 8), (2, 128, 8)):
             blocks = params.query_blocks(mine, t, heads, topk)
             mirror[f"fmha_query_blocks({shape}, {t}, {heads}, {topk})"] = blocks
+    for head_dim in (64, 128):
+        shape = f"fmha_sm100_prefill_shape({head_dim})"
+        mirror |= of_fields(shape, params.sm100_prefill_shape(head_dim))
+    for head_dim, rows in params.SM100_PAIRS:
+        mirror |= of_fields(f"fmha_sm100_pair_shape({head_dim}, {rows})", params.sm100_pair_shape(head_dim, rows))
     assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
+
+
+def test_a_changed_shape_changes_python_s(repository, tmp_path):
+    """Another number, a choice among three, a group: what the compiler makes of it is what Python has."""
+    text = (repository / abi.LAUNCH_HEADER).read_text()
+    changed = text.replace("rows = 256, keys = 128, stages = head_dim == 64 ? 8 : 4", "rows = 3 * (64 + 64), keys = 64,"
+                           " stages = head_dim == 64 ? 9 : head_dim < 128 && rows / 5 > 3 ? 7 : 5")  # fmt: skip
+    assert changed != text
+    include = tmp_path / "kernel" / "include"
+    include.mkdir(parents=True)
+    (include / "fmha_launch.h").write_text(changed)
+    (include / "fmha_params.h").write_bytes((repository / abi.PARAMS_HEADER).read_bytes())
+    made = abi.functions_of(changed, abi.constants_of(changed))["fmha_sm100_prefill_shape"]
+    mirror = {}
+    for head_dim in (64, 100, 128):
+        mirror |= of_fields(f"fmha_sm100_prefill_shape({head_dim})", LaunchShape(*made(head_dim)))
+    assert ask_compiler(tmp_path, tmp_path, list(mirror)) == list(mirror.values())
+    assert [made(head_dim)[2] for head_dim in (64, 100, 128)] == [9, 7, 5]
+    with pytest.raises(ValueError, match=r"fmha_sm100_prefill_shape of .* is not understood"):
+        abi.functions_of(changed.replace("return {rows", "for (;;) return {rows", 3), {})
 
 
 def test_a_shape_that_is_not_read_is_an_error():
@@ -126,8 +163,7 @@ def test_query_blocks_by_hand():
 def test_packs_each_field_at_its_offset():
     of_kind = {"Q": lambda i: 2**33 + i, "i": lambda i: i - 5, "I": lambda i: 2**31 + i, "f": lambda i: i / 8}
     of_kind["128s"] = lambda i: bytes([1 + i]) * 128
-    given = {field.name for field in dataclasses.fields(params.FmhaParams)}
-    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name in given}
+    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT) if name not in DERIVED}
     packed = params.FmhaParams(**values).pack()
     for name in ("heads", "kv_heads"):
         values |= zip((f"{name}_multiplier", f"{name}_shift"), params.divisor(values[name]), strict=True)

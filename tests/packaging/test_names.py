@@ -1,4 +1,5 @@
-"""A name is one thing's: of files, and of classes that others import, in harness/, emulator/ and tools/."""
+"""A name is one thing's: of files, and of classes that others import, in harness/, emulator/ and tools/. Of kernel/ it
+is not asked: there a role has its name in each kernel's folder, and names of files stand in the PTX."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ SHARED_CLASSES = {
 }
 
 
-def python_files() -> list[str]:
+def files_that_end(*ends: str) -> list[str]:
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOMS]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return [name for name in listed if name.endswith(".py") and (ROOT / name).exists()]
+    return [name for name in listed if name.endswith(ends) and (ROOT / name).exists()]
 
 
 def test_no_two_files_have_one_name() -> None:
     folders: dict[str, set[str]] = defaultdict(set)
-    for name in python_files():
+    for name in files_that_end(".py", ".cpp", ".hpp", ".h", ".cu", ".cuh"):
         folder, _, file = name.rpartition("/")
         folders[file].add(folder)
     shared = {
@@ -46,7 +47,7 @@ def test_no_two_files_have_one_name() -> None:
 
 def test_no_two_classes_have_one_name() -> None:
     files: dict[str, set[str]] = defaultdict(set)
-    for name in python_files():
+    for name in files_that_end(".py"):
         for node in ast.walk(tree(ROOT / name)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 files[node.name].add(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +148,37 @@ def test_the_judge_imports_nothing_that_a_commit_brings(repository: Path) -> Non
     found = arrows(repository)
     assert found["harness.judge"].keys() <= {"harness.errors"}
     assert found["harness.judge.comparison"].keys() <= {"harness.archive", "harness.judge"}
+
+
+# docs/understand/architecture.md says what each does with it.
+ON_THE_EMULATOR = frozenset(
+    [
+        "harness.bench.trials",
+        "harness.cli",
+        "harness.emulate",
+        "harness.hosts",
+        "harness.mcp",
+        "harness.problems",
+        "harness.report",
+        "harness.scripted",
+        "harness.see",
+        "harness.worker.devices",
+    ]
+)
+
+
+def test_the_rooms_that_import_the_emulator_are_those_of_the_page(repository: Path) -> None:
+    found = arrows(repository)
+    using = {
+        room
+        for room, targets in found.items()
+        if room.startswith("harness") and any(target.startswith("emulator") for target in targets)
+    }
+    assert using == ON_THE_EMULATOR
+    page = (repository / "docs/understand/architecture.md").read_text(encoding="utf-8")
+    table = page.partition("| who | for what |")[2].partition("\n\n")[0]
+    named = {name.replace("/", ".") for name in re.findall(r"`([a-z/]+)/`", table)}
+    assert named == {room.removeprefix("harness.") for room in ON_THE_EMULATOR}
 
 
 def test_one_file_speaks_with_the_driver(repository: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from fmha.harness.config.host_sections import HostSection
-from fmha.harness.config.settings import RemoteSettings
+from fmha.harness.config.settings import WAY_OF_KIND, HostKind, RemoteSettings, WayName
 from fmha.harness.hosts import ways
 from fmha.harness.hosts.carrier import ProcessCarrier
 from fmha.harness.hosts.shipment import COMMAND
@@ -22,6 +22,11 @@ PROGRAM = """#!/bin/sh
 [ "$1" = known ] || { echo "no pod $1" >&2; exit 7; }
 exec sh -c "$2"
 """
+
+
+def test_each_kind_has_a_way_and_each_way_its_row() -> None:
+    assert set(WAY_OF_KIND) == set(get_args(HostKind)) - {"emulator"}
+    assert set(ways.WAYS) == set(get_args(WayName)) == {way for way in WAY_OF_KIND.values() if way}
 
 
 def carrier(settings: RemoteSettings) -> ProcessCarrier:

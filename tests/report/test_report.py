@@ -362,7 +362,7 @@ def test_every_figure_is_drawn_as_what_it_is() -> None:
     found = delta.changes(compare(run, new), run, new)
     assert [(item.name, item.worse) for item in found.worse] == [("barrier waits", 1), ("bits", 36)]
     (best,) = found.others
-    assert (best.name, best.better, best.worst.look) == ("largest error", 36, delta.Look.BETTER)
+    assert (best.name, best.better, best.worst.look) == ("largest relative error", 36, delta.Look.BETTER)
     assert "relative L2" in found.same
     counter = found.by_id["hd128_t1_sk128"]["barrier_waits"]
     assert (counter.look, counter.text, counter.before, counter.after) == (delta.Look.WORSE1, "+30%", "100", "130")

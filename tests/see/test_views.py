@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shlex
@@ -28,19 +29,19 @@ WAYS: Final[Mapping[str, str]] = {
     "a program": "-- ./program 1000",
     "a Python script": "-- python script.py",
 }
-LOOKS: Final = (
-    "launches",
-    "emulate",
-    "roofline",
-    "trace",
-    "diag smem",
-    "diag tmem",
-    "diag barriers",
-    "budget",
-    "coverage",
-    "debug",
-    "diff-run",
-)
+CLI = Path(__file__).parents[2] / "harness/cli"
+
+
+def looks(command: str) -> Iterator[str]:
+    """The command, or the commands beneath it, whose functions take `launch: Which` of naming.py."""
+    for node in ast.parse((CLI / f"{command.replace('-', '_')}.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and any(
+            ast.unparse(at.annotation) == "Which" for at in node.args.args if at.annotation
+        ):
+            yield command if node.name == "command" else f"{command} {node.name}"
+
+
+LOOKS: Final = tuple(look for command in COMMANDS for look in looks(command))
 # Commands that take no such name, and why.
 OTHERS: Final[Mapping[str, str]] = {
     "run-matrix, regress, watch": "a run judges configurations of matrix.yaml: a number needs a reference and a gate",
@@ -154,7 +155,7 @@ def test_the_page_has_what_was_tried(repository: Path) -> None:
 def test_no_command_is_left_out_of_the_page() -> None:
     told = {word for names in (*LOOKS, *OTHERS) for name in names.split(", ") for word in [name.split()[0]]}
     hosts = {"init", "hosts", "attach", "ps", "logs", "cancel", "clean", "doctor"}
-    assert told | hosts == set(COMMANDS), "a new command goes into LOOKS or OTHERS"
+    assert told | hosts == set(COMMANDS), "a new command takes `launch: Which`, or goes into OTHERS"
     assert application()
 
 

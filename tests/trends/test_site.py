@@ -43,7 +43,7 @@ def shas(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, shas: list[str]) -> Path:
-    """Twelve commits with a run each; the largest error steps at the ninth, whose subject is hostile."""
+    """Twelve commits with a run each; the largest relative error steps at the ninth, whose subject is hostile."""
     folder = tmp_path_factory.mktemp("history")
     shas += repository(folder, SUBJECTS)
     for place, sha in enumerate(shas):
@@ -88,12 +88,12 @@ def test_the_first_page_says_what_changed_and_leads_to_it(site: Path, shas: list
     driver = browser.open(site / "index.html")
     (row,) = driver.find_elements(By.CSS_SELECTOR, "#changes + table tbody tr")
     assert HOSTILE in row.text
-    assert f"worse largest error grew 30 times in {IDS[0]} (emulator; by chance once in 1e" in row.text
+    assert f"worse largest relative error grew 30 times in {IDS[0]} (emulator; by chance once in 1e" in row.text
     assert row.find_element(By.TAG_NAME, "a").get_attribute("href").endswith(f"commit/{shas[8]}.html")
     row.find_element(By.LINK_TEXT, IDS[0]).click()
     ready(browser)
     assert driver.current_url.endswith(f"trends.html#{IDS[0]}/max_error")
-    assert driver.find_element(By.ID, "title").text == f"largest error: {IDS[0]}"
+    assert driver.find_element(By.ID, "title").text == f"largest relative error: {IDS[0]}"
     (step,) = driver.find_elements(By.CSS_SELECTOR, "#steps tr")
     assert step.text.startswith(shas[8][:12])
     assert HOSTILE in step.text
@@ -254,8 +254,8 @@ def test_history_draws_the_step_and_says_how_sure_it_is(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines[1:3]] == [shas[11][:12], shas[10][:12]]
     assert lines[2].endswith("Change 10")
-    drawn = next(line for line in lines if line.startswith("largest error on emulator: "))
-    bars = drawn.removeprefix("largest error on emulator: ").split(" ")[0]
+    drawn = next(line for line in lines if line.startswith("largest relative error on emulator: "))
+    bars = drawn.removeprefix("largest relative error on emulator: ").split(" ")[0]
     assert (len(bars), bars[7], bars[8]) == (11, "▁", "█")  # that of the other host is no part of it
     marks = lines[lines.index(drawn) + 1]
     assert marks.index("^") - drawn.index(bars) == 8

@@ -94,7 +94,7 @@ def test_what_changed_is_found_at_its_commit_and_told_as_one_thing(tmp_path: Pat
     assert (registers.place, registers.group.kind, registers.chance) == (4, Kind.RESOURCES, 0.0)
     assert registers.group.text == f"registers grew from 128 to 136 in {VARIANT.name}"
     assert (errors.place, errors.worse) == (8, True)
-    assert errors.group.text == "largest error grew 31 times in 2 of 2 configurations"
+    assert errors.group.text == "largest relative error grew 31 times in 2 of 2 configurations"
     assert 0 < errors.chance < 1e-3
     assert {name for name, _ in errors.links} == set(IDS)
 

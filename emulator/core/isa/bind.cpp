@@ -32,20 +32,15 @@ const Family* arithmetic(const InstRecord& r) {
 
 }  // namespace
 
-// Operations of which several files have handlers.
+// Operations of which several files have handlers: by the type, an integer file or a floating one.
 // clang-format off
 #define PTXM_OPS_arithmetic(X)                                                                                     \
-    X(pack, integer, arithmetic)                                                                                   \
-    X(unpack, integer, arithmetic)                                                                                 \
     X(add, by_binder, arithmetic)                                                                                  \
     X(sub, by_binder, arithmetic)                                                                                  \
     X(min, by_binder, arithmetic)                                                                                  \
     X(max, by_binder, arithmetic)                                                                                  \
     X(abs, by_binder, arithmetic, "abs{.s16|.s32|.s64|.f64} d, a; abs[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
     X(neg, by_binder, arithmetic, "neg{.s16|.s32|.s64|.f64} d, a; neg[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
-    X(bfi, integer, arithmetic, "bfi{.b32|.b64} d, a, b, c:u32, length:u32")                                       \
-    X(prmt, integer, arithmetic, "prmt.b32[.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] d, a, b, c")                            \
-    X(brev, integer, arithmetic, "brev{.b32|.b64} d, a")                                                           \
     X(setp, by_binder, arithmetic)                                                                                 \
     X(fma, floating, arithmetic)                                                                                   \
     X(mul, floating, arithmetic)                                                                                   \

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from fmha.harness.judge.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets, Scale
 from fmha.harness.judge.oracle.bf16 import round_to_bf16
-from fmha.harness.judge.oracle.kinds import DrawnTensors, reshape
+from fmha.harness.judge.oracle.kinds import SINK_SPREADS, DrawnTensors, reshape
 
 # NaN, +inf, -inf, both largest finite values and a NaN that signals: what must never reach an output.
 POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], dtype=np.uint16)
-# Powers of two that the rows of extreme queries are multiplied by: logits from about 1e-6 to about 1e3.
-EXTREME_EXPONENTS: Final = (-20, -4, 0, 4, 8)
 
 
 def poison(shape: tuple[int, ...]) -> NDArray[np.uint16]:
@@ -81,9 +79,7 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     if q_lens is not None and not q_lens.any():
         q_lens[-1] = 1  # a call without a query is none
     scale = softmax_scale(item.head_dim, item.scale)
-    if item.data == "extreme":
-        q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
-    elif item.data != "normal":
+    if item.data != "normal":
         listed = (lists.k, lists.v, lists.indices, lists.lens) if lists else (None,) * 4
         reshape(generator, item, scale, DrawnTensors(q, k, v, kv_lens, offsets, *listed))
     k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
@@ -106,15 +102,8 @@ def softmax_scale(head_dim: int, asked: Scale = "root") -> float:
 def _key_values(
     generator: np.random.Generator, shape: tuple[int, ...], item: Configuration
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """K and, unless it is K, V. Extreme keys grow along the sequence in even batch entries and shrink in odd ones, so
-    that the running maximum moves at every tile and at none."""
-    k = generator.standard_normal(shape)
-    v = None if item.kv == "shared" else generator.standard_normal(shape)
-    if item.data == "extreme" and shape[1]:
-        ramp = np.linspace(0.25, 2.0, shape[1]).reshape(-1, *(1 for _ in shape[2:]))
-        k[0::2] *= ramp
-        k[1::2] *= ramp[::-1]
-    return k, v
+    """K and, unless it is K, V."""
+    return generator.standard_normal(shape), None if item.kv == "shared" else generator.standard_normal(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +187,7 @@ def _offsets(generator: np.random.Generator, pattern: Offsets, item: Configurati
 def _sink(generator: np.random.Generator, item: Configuration) -> NDArray[np.float32] | None:
     if item.sink == "none":
         return None
-    spread = 100.0 if item.data == "extreme" else 2.0
-    sink = (spread * generator.standard_normal(item.heads)).astype(np.float32)
+    sink = (SINK_SPREADS.get(item.data, 2.0) * generator.standard_normal(item.heads)).astype(np.float32)
     if item.sink == "mixed":
         sink[1::MIXED_SINK_HEADS], sink[3::MIXED_SINK_HEADS] = np.inf, -np.inf
     return sink

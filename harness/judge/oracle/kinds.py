@@ -1,10 +1,12 @@
-"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place. (*extreme*
-is the one that is drawn otherwise: `make_inputs` of inputs.py.)
+"""Kinds of data that move what standard normal tensors never move. Each works on what was drawn, in place: all that
+`Data` names have a row in `_KINDS` but *normal*.
 
 N(0, 1) has logits of a few units either way: the running maximum has its final value, or nearly, after one tile, no key
 matters much, and values cancel. A kernel may then lose its rescale, a key at the edge of a mask or a thousandth of O,
 and stay within what rounding costs.
 
+- *extreme*: queries times a power of two, keys that grow along the sequence in even batch entries and shrink in odd
+  ones: logits from 1e-6 to 1e3, and a running maximum that moves at every tile and at none.
 - *steps*: logits that jump at two places of the sequence, by nothing in one row, by less than a kernel's rescale
   threshold in the next, by more, or by nearly all that float32 holds; from 0, from far below or from above it.
 - *carried*: each row has one key that outweighs all others together. It stands at an edge of what the row sees, on
@@ -36,6 +38,10 @@ from fmha.harness.judge.configuration import Configuration
 
 Array = NDArray[np.float64]
 
+# Powers of two that the rows of extreme queries are multiplied by, and how far its keys grow.
+EXTREME_EXPONENTS: Final = (-20, -4, 0, 4, 8)
+EXTREME_RAMP: Final = (0.25, 2.0)
+SINK_SPREADS: Final[Mapping[str, float]] = {"extreme": 100.0}  # deviation of a finite sink, where it is not 2
 # Natural-log units by which a row's logits grow at each of two steps. A rescale is due past ln 2^8 = 5.5; 2 x 43 is
 # 2^124, which float32 holds for one key and not for a tile of them.
 GROWTH: Final = (0.0, 4.5, 6.5, 12.0, 43.0, -12.0)
@@ -85,6 +91,15 @@ class DrawnTensors:
 def reshape(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
     """Makes standard normal tensors into data of the configuration's kind, which is one of this module's."""
     _KINDS[item.data](generator, item, scale, drawn)
+
+
+def _extreme(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
+    """A power of two a row of q; of keys a ramp along the sequence, up and down in turn over the batch entries."""
+    drawn.q[...] *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*drawn.q.shape[:-1], 1)))
+    for keys in _keys_of(drawn):
+        ramp = np.linspace(*EXTREME_RAMP, keys.shape[1]).reshape(-1, *(1 for _ in keys.shape[2:]))
+        keys[0::2] *= ramp
+        keys[1::2] *= ramp[::-1]
 
 
 def _steps(generator: np.random.Generator, item: Configuration, scale: float, drawn: DrawnTensors) -> None:
@@ -221,6 +236,7 @@ def _keys_of(drawn: DrawnTensors) -> Iterator[Array]:
 
 
 _KINDS: Final[Mapping[str, Callable[[np.random.Generator, Configuration, float, DrawnTensors], None]]] = {
+    "extreme": _extreme,
     "steps": _steps,
     "carried": _carried,
     "onesign": _one_sign,

@@ -137,8 +137,9 @@ def _found(output: WrittenOutput, tolerance: float, ordinary: float) -> _Found:
 
 
 def _figures(numbers: Array, should: Array, ordinary: float) -> tuple[tuple[float, float, float], Array]:
-    """Cosine, relative L2 and largest error of one level, and the error of each element beside the largest one. What is
-    beside sentinels and no more than a rounding of `ordinary` counts as zero, and its errors are relative to that."""
+    """Cosine, relative L2 and largest relative error of one level, and the error of each element beside the largest
+    one. What is beside sentinels and no more than a rounding of `ordinary` counts as zero, and its errors are relative
+    to that."""
     largest = peak(should)
     if LARGEST_ROOT < largest < np.inf:  # its square is infinite
         numbers, should, largest = numbers / largest, should / largest, 1.0

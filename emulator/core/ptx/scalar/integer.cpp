@@ -1,4 +1,6 @@
-// Integer arithmetic, bitwise logic, comparisons, predicates, moves.
+// Integer arithmetic and logic that has an operator in C, comparisons, predicates, moves of a whole register, selp.
+// What has none is in integer_extended.cpp, and what looks at single bits, or moves bytes and parts, in bits.cpp. A row
+// of integers and floating point, as add's, is in isa/bind.cpp.
 #include <limits>
 #include <type_traits>
 
@@ -179,14 +181,6 @@ Handler bitwise(Op op) {
                 store_lanes(w.reg<T>(o[0]), result, m);
                 return Flow::next;
             };
-        case Op::popc:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::popcount(a)); });
-            };
-        case Op::clz:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::countl_zero(a)); });
-            };
         default: return nullptr;
     }
 }
@@ -275,8 +269,6 @@ void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits) {
     X(not_, integer, integer, "not{.pred|.b16|.b32|.b64} d, a")                                                \
     X(shl, integer, integer, "shl{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32")                  \
     X(shr, integer, integer, "shr{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32")                  \
-    X(popc, integer, integer, "popc{.b32|.b64} d:u32, a")                                                      \
-    X(clz, integer, integer, "clz{.b32|.b64} d:u32, a")                                                        \
     X(selp, integer, integer)
 // clang-format on
 
