@@ -7,6 +7,7 @@ outputs; the best of five.
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def main() -> None:
         variant = variant_for(CASE, arch)
         assert not isinstance(variant, str), variant
         (built,) = build_variants(ROOT, [variant], account.folder("builds"), 300.0, 1, lambda _: None)
+        if built.error is not None:
+            sys.exit(f"{variant.name}: {built.error}")
         inputs = make_inputs(0, CASE)
         took: dict[bool, list[float]] = {False: [], True: []}
         for timed in (False, True) * TIMES:
