@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#ifdef __AVX512BW__
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -99,10 +99,18 @@ void pack_a(u32 depth, const float* a, int least, PackedA& out) {
     range.put(out);
 }
 
+// In one register of the host: of a vector in several, GCC keeps each part in memory.
+#if defined(__AVX512BW__)
 constexpr u32 kWide = 16;
+#elif defined(__AVX2__)
+constexpr u32 kWide = 8;
+#else
+constexpr u32 kWide = 4;
+#endif
 typedef float Floats __attribute__((vector_size(4 * kWide)));
 typedef i32 Ints __attribute__((vector_size(4 * kWide)));
-typedef std::int16_t Shorts __attribute__((vector_size(2 * kLanes)));
+typedef std::int16_t Shorts __attribute__((vector_size(4 * kWide)));
+constexpr u32 kShorts = 2 * kWide;
 
 template <class V>
 [[gnu::always_inline]] inline V load_vector(const void* from) {
@@ -111,25 +119,27 @@ template <class V>
     return v;
 }
 
-// Four columns, for all rows. Written out for AVX-512: GCC's shuffle goes through memory.
+// Four columns, for all rows. Written out: GCC's shuffle goes through memory.
 [[gnu::always_inline]] inline Floats repeat(const float* four) {
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__)
     return _mm512_maskz_broadcast_f32x4(0xFFFF, _mm_loadu_ps(four));
+#elif defined(__AVX2__)
+    const __m128 once = _mm_loadu_ps(four);
+    return _mm256_set_m128(once, once);
 #else
-    Floats v;
-    for (u32 l = 0; l < kWide; ++l) v[l] = four[l % 4];
-    return v;
+    return load_vector<Floats>(four);
 #endif
 }
 [[gnu::always_inline]] inline Shorts repeat(const std::int16_t* four) {
-#ifdef __AVX512BW__
     long long bits;
     std::memcpy(&bits, four, sizeof bits);
+#if defined(__AVX512BW__)
     return reinterpret_cast<Shorts>(_mm512_set1_epi64(bits));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Shorts>(_mm256_set1_epi64x(bits));
 #else
-    Shorts v;
-    for (u32 l = 0; l < kLanes; ++l) v[l] = four[l % 4];
-    return v;
+    const long long twice[] = {bits, bits};
+    return load_vector<Shorts>(twice);
 #endif
 }
 
@@ -138,24 +148,31 @@ void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 c
                   float (&d)[kLanes]) {
     std::int16_t top[kLanes];
     for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l], -126), kLowest));
-    Shorts largest = load_vector<Shorts>(top);
+    constexpr u32 kTops = kLanes / kShorts;
+    Shorts largest[kTops];
+    std::memcpy(largest, top, sizeof top);
     for (u32 k = 0; k < depth; ++k) {
-        const Shorts e = load_vector<Shorts>(a.exponent[half][k]) + repeat(&b.exponent[k][column]);
-        largest = e > largest ? e : largest;
+        const Shorts of_b = repeat(&b.exponent[k][column]);
+#pragma GCC unroll 4
+        for (u32 v = 0; v < kTops; ++v) {
+            const Shorts e = load_vector<Shorts>(&a.exponent[half][k][v * kShorts]) + of_b;
+            largest[v] = e > largest[v] ? e : largest[v];
+        }
     }
-    std::memcpy(top, &largest, sizeof top);
+    std::memcpy(top, largest, sizeof top);
     float scale[kLanes];
     for (u32 l = 0; l < kLanes; ++l)
         scale[l] = std::bit_cast<float>((precision.fraction - std::max<int>(top[l], kLow) + 127) << 23);
     // A term is less than 2^28 in size: sixteen of them could just overflow.
     constexpr u32 kParts = 2, kVectors = kLanes / kWide;
     Ints sum[kParts][kVectors] = {};
-    const Floats scales[kVectors] = {load_vector<Floats>(scale), load_vector<Floats>(scale + kWide)};
+    Floats scales[kVectors];
+    std::memcpy(scales, scale, sizeof scale);
     for (u32 k = 0; k < depth; k += kParts) {
 #pragma GCC unroll 2
         for (u32 p = 0; p < kParts; ++p) {
             const Floats y = repeat(&b.value[k + p][column]);
-#pragma GCC unroll 2
+#pragma GCC unroll 8
             for (u32 v = 0; v < kVectors; ++v) {
                 const Floats x = load_vector<Floats>(&a.value[half][k + p][v * kWide]);
                 sum[p][v] += __builtin_convertvector(x * y * scales[v], Ints);  // truncates

@@ -19,16 +19,20 @@ constexpr u32 kIntK = 32, kPairs = kIntK / 2;
 // Numbers of 8 bits as pairs of 16: two products are added at once.
 u32 pair(i32 low, i32 high) { return (static_cast<u32>(low) & 0xFFFF) | static_cast<u32>(high) << 16; }
 
-typedef i32 Ints __attribute__((vector_size(kBlockColumns * sizeof(i32))));
+typedef i32 Ints __attribute__((vector_size(kVectorColumns * sizeof(i32))));
 
 [[gnu::always_inline]] inline Ints add_pairs(u32 x, const u32* y, const Ints& sum) {
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__)
     return sum + std::bit_cast<Ints>(_mm512_madd_epi16(_mm512_set1_epi32(static_cast<i32>(x)), _mm512_loadu_si512(y)));
+#elif defined(__AVX2__) && defined(__FMA__)
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(y));
+    const __m256i products = _mm256_madd_epi16(_mm256_set1_epi32(static_cast<i32>(x)), pairs);
+    return sum + std::bit_cast<Ints>(products);
 #else
     const auto low = [](u32 w) { return i32{static_cast<std::int16_t>(w)}; };
     const auto high = [](u32 w) { return i32{static_cast<std::int16_t>(w >> 16)}; };
     Ints out = sum;
-    for (u32 j = 0; j < kBlockColumns; ++j) out[j] += low(x) * low(y[j]) + high(x) * high(y[j]);
+    for (u32 j = 0; j < kVectorColumns; ++j) out[j] += low(x) * low(y[j]) + high(x) * high(y[j]);
     return out;
 #endif
 }
@@ -43,7 +47,7 @@ void add_sums(const Mma& op, const Ints& sum, u32* d, u32 width) {
 
 template <u32 kRows>
 void int_rows(const Mma& op, const Rows& rows, u32 first, const u32* a, const u32* b, u32 n) {
-    for (u32 column = 0; column < n; column += kBlockColumns) {
+    for (u32 column = 0; column < n; column += kVectorColumns) {
         Ints sum[kRows] = {};
         for (u32 k = 0; k < kPairs; ++k) {
 #pragma GCC unroll 8
@@ -51,7 +55,7 @@ void int_rows(const Mma& op, const Rows& rows, u32 first, const u32* a, const u3
                 sum[r] = add_pairs(a[rows.row[first + r] * kPairs + k], b + k * kMaxN + column, sum[r]);
         }
         for (u32 r = 0; r < kRows; ++r)
-            add_sums(op, sum[r], rows.d[first + r] + column, std::min(kBlockColumns, n - column));
+            add_sums(op, sum[r], rows.d[first + r] + column, std::min(kVectorColumns, n - column));
     }
 }
 
@@ -66,7 +70,7 @@ void int_product(const Mma& op, const Rows& rows, const i32* a, const i32* bt, u
     for (; r < rows.count; ++r) int_rows<1>(op, rows, r, pairs_a, pairs_b, n);
 }
 
-// Sums of 16 columns of kRows rows over K, in the order of multiply_vectors.
+// Sums of a vector's columns of kRows rows over K, in the order of multiply_vectors.
 template <u32 K, u32 kRows>
 [[gnu::always_inline]] inline void block_sums(const float* const* a, u32 from, const float* bt, Floats (&sum)[kRows]) {
     Floats parts[2][kRows] = {};
@@ -101,14 +105,16 @@ void scaled_rows(const Mma& op, const Rows& rows, u32 first, const float* a, con
             for (u32 r = 0; r < kRows; ++r)
                 for (u32 j = 0; j < width; ++j) total[r][j] = std::bit_cast<float>(rows.d[first + r][column + j]);
         for (u32 s = 0; s < S; ++s) {
-            Floats sum[kRows];
-            block_sums<kBlock, kRows>(x, s * kBlock, bt + s * kBlock * kMaxN + column, sum);
+            float sums[kRows][kBlockColumns];
+            for (u32 j = 0; j < kBlockColumns; j += kVectorColumns) {
+                Floats sum[kRows];
+                block_sums<kBlock, kRows>(x, s * kBlock, bt + s * kBlock * kMaxN + column + j, sum);
+                for (u32 r = 0; r < kRows; ++r) std::memcpy(sums[r] + j, &sum[r], sizeof sum[r]);
+            }
             for (u32 r = 0; r < kRows; ++r) {
                 const double scale = scales.a[rows.row[first + r] % op.path.rows * kMaxScales + s];
                 const double* sb = scales.b + (rows.lane[first + r] / 32 * kMaxScales + s) * kMaxN + column;
-                float sums[kBlockColumns];
-                std::memcpy(sums, &sum[r], sizeof sums);
-                for (u32 j = 0; j < kBlockColumns; ++j) total[r][j] += static_cast<double>(sums[j]) * scale * sb[j];
+                for (u32 j = 0; j < kBlockColumns; ++j) total[r][j] += static_cast<double>(sums[r][j]) * scale * sb[j];
             }
         }
         for (u32 r = 0; r < kRows; ++r)
@@ -119,7 +125,7 @@ void scaled_rows(const Mma& op, const Rows& rows, u32 first, const float* a, con
 
 template <u32 K, u32 S>
 void scaled_product(const Mma& op, const Rows& rows, const float* a, const float* bt, const Scales& scales, u32 n) {
-    constexpr u32 kRows = 8;
+    constexpr u32 kRows = kBlockVectors == 1 ? 8 : 4;
     u32 r = 0;
     for (; r + kRows <= rows.count; r += kRows) scaled_rows<K, S, kRows>(op, rows, r, a, bt, scales, n);
     for (; r < rows.count; ++r) scaled_rows<K, S, 1>(op, rows, r, a, bt, scales, n);

@@ -1,7 +1,7 @@
 // What the products of the tensor core share: their operands as numbers.
 #pragma once
 
-#ifdef __AVX512F__
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -11,8 +11,17 @@ namespace ptxm::tc {
 
 constexpr u32 kBlockColumns = 16;
 
-// 16 sums in a vector register, where the processor has one.
-typedef float Floats __attribute__((vector_size(kBlockColumns * sizeof(float))));
+// Sums in one register of the host: of a vector in several, GCC keeps each part in memory, which takes ten times as
+// long.
+#if defined(__AVX512F__)
+constexpr u32 kVectorColumns = 16;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr u32 kVectorColumns = 8;
+#else
+constexpr u32 kVectorColumns = 4;
+#endif
+constexpr u32 kBlockVectors = kBlockColumns / kVectorColumns;
+typedef float Floats __attribute__((vector_size(kVectorColumns * sizeof(float))));
 
 // Written out for AVX-512: a copy in two halves would stall the load of the whole.
 [[gnu::always_inline]] inline Floats load_floats(const float* from) {
@@ -26,11 +35,13 @@ typedef float Floats __attribute__((vector_size(kBlockColumns * sizeof(float))))
 }
 
 [[gnu::always_inline]] inline Floats multiply_add(float x, const Floats& y, const Floats& s) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
     return _mm512_fmadd_ps(_mm512_set1_ps(x), y, s);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return _mm256_fmadd_ps(_mm256_set1_ps(x), y, s);
 #else
     Floats sum;
-    for (u32 j = 0; j < kBlockColumns; ++j) sum[j] = __builtin_fmaf(x, y[j], s[j]);
+    for (u32 j = 0; j < kVectorColumns; ++j) sum[j] = __builtin_fmaf(x, y[j], s[j]);
     return sum;
 #endif
 }

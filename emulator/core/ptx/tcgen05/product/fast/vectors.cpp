@@ -1,4 +1,4 @@
-// D += A B in f32 or f16, 16 columns of D in a vector register.
+// D += A B in f32 or f16, blocks of 16 columns of D in one vector register or in some.
 #include <bit>
 
 #include "ptx/tcgen05/product/product.hpp"
@@ -19,8 +19,8 @@ struct F16 {
 template <class D>
 [[gnu::always_inline]] inline Floats load_sums(const u32* d) {
     if constexpr (std::is_same_v<D, F32>) return load_floats(reinterpret_cast<const float*>(d));
-    float x[kBlockColumns];
-    for (u32 j = 0; j < kBlockColumns; ++j) x[j] = D::load(d[j]);
+    float x[kVectorColumns];
+    for (u32 j = 0; j < kVectorColumns; ++j) x[j] = D::load(d[j]);
     return load_floats(x);
 }
 
@@ -29,7 +29,7 @@ template <class D>
     if constexpr (std::is_same_v<D, F32>) {
         std::memcpy(d, &sum, sizeof sum);
     } else {
-        for (u32 j = 0; j < kBlockColumns; ++j) d[j] = D::store(sum[j]);
+        for (u32 j = 0; j < kVectorColumns; ++j) d[j] = D::store(sum[j]);
     }
 }
 
@@ -48,31 +48,32 @@ template <class D>
 [[gnu::always_inline]] inline Floats canonical_sums(const Floats& x) { return x == x ? x : Floats{} + canonical_nan(); }
 
 // kRows rows of D, adjacent in A, kBlocks blocks of 16 columns: every value of B is used kRows times, every one of A
-// kBlocks times, and 2 x kRows x kBlocks sums are in flight. Only with these loops unrolled does GCC keep the sums in
+// kBlocks times, and 2 x kRows x kVectors sums are in flight. Only with these loops unrolled does GCC keep the sums in
 // registers.
 template <class D, u32 kRows, u32 kBlocks>
 void float_block(const Sums& s, const float* a, const float* bt, u32* const* d, u32 column) {
+    constexpr u32 kVectors = kBlocks * kBlockVectors;
     for (u32 done = 0; done < s.depth; done += s.group) {
-        Floats sum[2][kRows][kBlocks];
+        Floats sum[2][kRows][kVectors];
 #pragma GCC unroll 2
         for (u32 odd = 0; odd < 2; ++odd) {
 #pragma GCC unroll 8
             for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 3
-                for (u32 c = 0; c < kBlocks; ++c) sum[odd][r][c] = zero();
+#pragma GCC unroll 4
+                for (u32 c = 0; c < kVectors; ++c) sum[odd][r][c] = zero();
             }
         }
         for (const float* const end = a + s.group; a != end; a += 2) {
             asm("" : "+r"(a));  // one register for all rows of A: GCC would count in each, on ports that the sums need
 #pragma GCC unroll 2
             for (u32 odd = 0; odd < 2; ++odd, bt += kBPitch) {
-                Floats b[kBlocks];
-#pragma GCC unroll 3
-                for (u32 c = 0; c < kBlocks; ++c) b[c] = load_floats(bt + c * kBlockColumns);
+                Floats b[kVectors];
+#pragma GCC unroll 4
+                for (u32 c = 0; c < kVectors; ++c) b[c] = load_floats(bt + c * kVectorColumns);
 #pragma GCC unroll 8
                 for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 3
-                    for (u32 c = 0; c < kBlocks; ++c)
+#pragma GCC unroll 4
+                    for (u32 c = 0; c < kVectors; ++c)
                         sum[odd][r][c] = multiply_add(a[r * kAPitch + odd], b[c], sum[odd][r][c]);
                 }
             }
@@ -80,9 +81,9 @@ void float_block(const Sums& s, const float* a, const float* bt, u32* const* d, 
         const auto add = [&](auto own, auto finish) {
 #pragma GCC unroll 8
             for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 3
-                for (u32 c = 0; c < kBlocks; ++c) {
-                    u32* const to = d[r] + column + c * kBlockColumns;
+#pragma GCC unroll 4
+                for (u32 c = 0; c < kVectors; ++c) {
+                    u32* const to = d[r] + column + c * kVectorColumns;
                     store_sums<D>(to, finish(own(to) + (sum[0][r][c] + sum[1][r][c])));
                 }
             }
@@ -112,9 +113,10 @@ void float_end(const Sums& s, const float* a, const float* bt, u32* d, u32 width
     }
 }
 
-constexpr u32 kRowsAtOnce = 4;
+// What the host's registers hold: 32 of AVX-512, 16 where vectors are shorter.
+constexpr u32 kRowsAtOnce = kBlockVectors == 1 ? 4 : 2, kBlocksAtOnce = kBlockVectors == 1 ? 3 : 1;
 
-// Four rows from `r` on, of `kBlocks` blocks of columns; one where lanes that are disabled leave a gap. Returns how
+// Adjacent rows from `r` on, of `kBlocks` blocks of columns; one where lanes that are disabled leave a gap. Returns how
 // many it were.
 template <class D, u32 kBlocks>
 u32 float_rows(const Sums& s, const Rows& rows, u32 r, u32 end, const float* a, const float* bt, u32 column) {
@@ -127,8 +129,8 @@ u32 float_rows(const Sums& s, const Rows& rows, u32 r, u32 end, const float* a, 
     return 1;
 }
 
-// How many blocks of 16 columns are taken together where so many are left. Three keep the FMA units busiest.
-u32 blocks_at_once(u32 left) { return left >= 3 && left != 4 ? 3 : std::min(left, 2u); }
+// How many blocks of 16 columns are taken together where so many are left. Three of AVX-512 keep the FMA units busiest.
+u32 blocks_at_once(u32 left) { return left >= 3 && left != 4 ? kBlocksAtOnce : std::min({left, 2u, kBlocksAtOnce}); }
 
 // Some blocks of columns at a time. All of a shallow B fits the first-level cache, where D is best taken row by row; of
 // a deep one only the columns at hand do.
