@@ -17,7 +17,8 @@ Document = dict[str, Any]
 
 def upgraded(document: Document) -> Document:
     """The document as SCHEMA_VERSION would have it. One of an unknown version is returned as it is."""
-    while (version := document.get("schema_version")) in range(1, SCHEMA_VERSION):
+    while document.get("schema_version") in range(1, SCHEMA_VERSION):
+        version = int(document["schema_version"])
         step = _STEPS.get(version)
         document = (step(document) if step else document) | {"schema_version": version + 1}
     return document

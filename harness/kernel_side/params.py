@@ -89,10 +89,18 @@ _DIVISORS: Final = ("heads", "kv_heads")
 _COMPUTED: Final = frozenset(f"{name}_{part}" for name in _DIVISORS for part in ("multiplier", "shift"))
 _REQUIRED: Final = frozenset(("q", "o", "batch", "t", "s_k", "scale", "head_dim"))
 # What a launch may leave out: null, 0 and maps that it does not read, but for these.
-_NOT_ZERO: Final = {"heads": 1, "kv_heads": 1, "splits": 1, "window_left": UNLIMITED, "window_right": UNLIMITED}
+_NOT_ZERO: Final[Mapping[str, int]] = {
+    "heads": 1,
+    "kv_heads": 1,
+    "splits": 1,
+    "window_left": UNLIMITED,
+    "window_right": UNLIMITED,
+}
 _DEFAULTS: Final[Mapping[str, bytes | float]] = {
-    name: bytes(TENSOR_MAP_BYTES) if kind == MAP else 0 for name, _, kind in LAYOUT if name not in _COMPUTED
-} | _NOT_ZERO
+    name: bytes(TENSOR_MAP_BYTES) if kind == MAP else _NOT_ZERO.get(name, 0)
+    for name, _, kind in LAYOUT
+    if name not in _COMPUTED
+}
 
 
 class FmhaParams:
