@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fmha.harness.contract.codec import CodecError, event_to_line, read_job
 from fmha.harness.contract.device import DeviceError, DeviceLostError, IllegalError
-from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Met, Timed
+from fmha.harness.contract.protocol import BuildResult, Cell, Drawn, Event, Job, Measurement, Met, Timed
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.judge.configuration import OURS
 from fmha.harness.judge.schedules import compare_outputs, merge_findings, parse_schedule
@@ -194,7 +194,7 @@ def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
     met = _met(work, build, configuration, inputs, expected)
     event = dataclasses.replace(event, noise=noise, met=met)
     try:
-        return dataclasses.replace(event, timing=_timed(work, build, configuration, inputs, expected))
+        return dataclasses.replace(event, timing=_timed(work, build, configuration, inputs, expected, measured[0]))
     except UntimedError as error:
         return dataclasses.replace(event, stats={**stats, "untimed": str(error)})
 
@@ -223,6 +223,7 @@ def _timed(
     configuration: Cell,
     inputs: Any,
     expected: Any,
+    judged: Measurement,
 ) -> Timed | None:
     job = work.job
     if job.beside is None and not job.timed:
@@ -232,8 +233,8 @@ def _timed(
     device = work.factory(seed, name)
     try:
         if job.beside is None:
-            return work.subject.timed_alone(device, build, configuration, inputs)
-        return work.subject.timed(device, build, job.beside, configuration, inputs, expected)
+            return work.subject.timed_alone(device, build, configuration, inputs, expected, judged)
+        return work.subject.timed(device, build, job.beside, configuration, inputs, expected, judged)
     finally:
         device.close()
 

@@ -244,6 +244,20 @@ def test_a_record_says_what_need_not_be_run_again(matrix: Matrix, tmp_path: Path
 # Running
 
 
+def test_what_python_has_compiled_is_no_other_kernel_side(matrix: Matrix, tmp_path: Path) -> None:
+    """Else no outcome of a mistake there is ever found again."""
+    side = tmp_path / "harness" / "kernel_side"
+    (side / "__pycache__").mkdir(parents=True)
+    (side / "choice.py").write_text("ROWS = 64\n")
+    of = replace(plan(matrix, tmp_path), repository=tmp_path)
+    case = next(case for case in cases_of(list(MUTANTS.values()), library.ARCHES) if case.mutant.of_kernel_side)
+    key = of.key(case)
+    (side / "__pycache__" / "choice.cpython-312.pyc").write_bytes(b"of today")
+    assert of.key(case) == key
+    (side / "choice.py").write_text("ROWS = 128\n")
+    assert of.key(case) != key
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, kept: Path, tmp_path: Path) -> None:

@@ -15,19 +15,24 @@ class ClockedDevice(NumpyDevice):
 
     def __init__(self, seed: int, schedule: str) -> None:
         super().__init__(seed, schedule)
-        self.kept: list[float] | None = None
+        self.kept: list[tuple[object, str, LaunchConfig, Params]] | None = None
 
     def launch(self, module: object, entry: str, config: LaunchConfig, params: Any) -> LaunchReport:
         if self.kept is None:
             return super().launch(module, entry, config, params)
-        self.kept.append(20e-6)
+        self.kept.append((module, entry, config, params))
         return LaunchReport()
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         self.kept = kept = []
         work()
         self.kept = None
-        return lambda: sum(kept)
+        return lambda: self.again(kept)
+
+    def again(self, kept: list[tuple[object, str, LaunchConfig, Params]]) -> float:
+        """The last launch computes: all of a batch are the same."""
+        NumpyDevice.launch(self, *kept[-1])
+        return 20e-6 * len(kept)
 
     def clock(self) -> float | None:
         return 1500.0

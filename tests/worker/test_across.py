@@ -16,15 +16,17 @@ import pytest
 
 from fmha.harness import isolate
 from fmha.harness.contract.device import Ceilings, DeviceError, DeviceLostError, LaunchConfig
-from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job
+from fmha.harness.contract.protocol import BuildResult, Configuration, Event, Job, Timed
 from fmha.harness.judge.oracle.inputs import make_inputs
 from fmha.harness.judge.oracle.reference import reference
+from fmha.harness.kernel_side.launch import launch_attention
 from fmha.harness.kernel_side.variants import VARIANTS
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.devices.across import Executor, grant_for
 from fmha.harness.worker.devices.behind import FailedThereError
-from fmha.harness.worker.launch.time_builds import ROUNDS, time_ours
+from fmha.harness.worker.launch.time_builds import ROUNDS
 from fmha.harness.worker.processes.heard import MOST_STDERR
+from fmha.harness.worker.subjects.subject import AttentionSubject
 from tests.worker.hostile_executor import FAULTS
 
 HOSTILE = "tests.worker.hostile_executor"
@@ -319,13 +321,22 @@ def test_an_executor_that_does_not_start_is_the_machine_s_fault(artefact: Path) 
                 executor.open(0, "realistic")
 
 
+def timed_alone(device: Any, build: BuildResult) -> Timed:
+    """Judged first."""
+    subject, inputs = AttentionSubject(launch_attention), make_inputs(0, CONFIGURATION)
+    expected = subject.reference(CONFIGURATION, inputs)
+    ran = subject.run(device, device.load(Path(build.ptx)), build.variant, CONFIGURATION, inputs)
+    judged = subject.measure(CONFIGURATION, ran, expected)
+    return subject.timed_alone(device, build, CONFIGURATION, inputs, expected, judged)
+
+
 def test_batches_are_timed_on_the_other_side(artefact: Path) -> None:
     """A message a batch, however many launches it has."""
     command = [sys.executable, "-P", "-m", "fmha.harness.worker.devices.executor", "tests.worker.clocked:ClockedDevice"]
     with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
         device = executor.open(0, "realistic")
         build = job(artefact).builds[0]
-        timed = time_ours(device, build, CONFIGURATION, make_inputs(0, CONFIGURATION))
+        timed = timed_alone(device, build)
         assert timed.seconds == pytest.approx([20e-6] * ROUNDS)
         assert timed.clock_mhz == (1500.0,) * ROUNDS
 
@@ -335,7 +346,7 @@ def test_what_a_device_does_at_most_is_measured_beside_times(artefact: Path) -> 
     with closing(Executor("emulator", [artefact, *OURS], command)) as executor:
         build = job(artefact).builds[0]
         device = executor.open(0, "realistic")
-        timed = time_ours(device, build, CONFIGURATION, make_inputs(0, CONFIGURATION))
+        timed = timed_alone(device, build)
         assert timed.ceilings == Ceilings(4.2e12, 7e14, 1545.0, 430.5, ("power cap",))
 
 

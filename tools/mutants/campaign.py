@@ -36,7 +36,7 @@ _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
 # No mutant sends these: whoever ends the tool's processes has noticed nothing.
 FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL})
-KERNEL_SIDE = ("harness/kernel_side",)
+KERNEL_SIDE = "harness/kernel_side"
 # Of fewer cases that nothing has noticed before, the order is not worth a look at what executes which line.
 WORTH_LEARNING = 20
 ITSELF = Mutant("the kernel itself", "nothing", "launch", ())
@@ -74,7 +74,7 @@ class CampaignPlan:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         (usual, *natures), *_ = self.matrix.kernels[OURS].held
         gates = (usual, self.matrix.guard, *natures, self.matrix.seed)
-        read = (*SOURCES[case.arch], *(KERNEL_SIDE if case.mutant.of_kernel_side else ()))
+        read = (*SOURCES[case.arch], *(_kernel_side(self.repository) if case.mutant.of_kernel_side else ()))
         facts = (case.mutant.digest, case.arch, hash_sources(self.repository, read), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
@@ -114,6 +114,11 @@ class CampaignPlan:
         )
         near = self.hints.near(case.arch, changed)
         return lambda kernels, bytes_of: ordered(kernels, changed, facts, killer, near, bytes_of)
+
+
+def _kernel_side(repository: Path) -> list[str]:
+    """Its sources alone: what Python has compiled of them lies in the same folder, and is other from run to run."""
+    return sorted(path.relative_to(repository).as_posix() for path in (repository / KERNEL_SIDE).rglob("*.py"))
 
 
 Told = Callable[[MutantCase, CaseOutcome], None]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.contract.device import Device, DeviceError, LoadedModule, Roomy
+from fmha.harness.contract.device import Device, DeviceError, LaunchReport, LoadedModule, Roomy
 from fmha.harness.contract.protocol import Variant
 from fmha.harness.judge.configuration import STORED, Configuration
 from fmha.harness.judge.oracle.inputs import Inputs, poison
@@ -61,7 +61,6 @@ def run_call(
     others out, and has no memory for them: a tensor may be larger than any memory. `others` are arrays in the place of
     inputs and beside them, of `scattered`. CountLeftError.
     """
-    rows = (call.batch - before, *call.rows[1:]) if call.total_q is None else call.rows
     if not before:
         addresses = place(device, call, inputs, others, stored)
     elif isinstance(device, Roomy):
@@ -74,6 +73,20 @@ def run_call(
         left = int(device.download(addresses["drawn"], 4).view(np.uint32)[0])
         if left:
             raise CountLeftError(f"the count of drawn row tiles was 0 before the launch and is {left} after it")
+    return read_back(device, call, inputs, addresses, stored, report, before)
+
+
+def read_back(
+    device: Device,
+    call: Call,
+    inputs: Inputs,
+    addresses: Mapping[str, int],
+    stored: Sequence[str] = STATISTICS,
+    report: LaunchReport | None = None,
+    before: int = 0,
+) -> Outputs:
+    """What the outputs of a call hold, of the batch entries from the `before`th on."""
+    rows = (call.batch - before, *call.rows[1:]) if call.total_q is None else call.rows
 
     def read(name: str, shape: tuple[int, ...], dtype: type[np.generic], missing: float = 0.0) -> NDArray[Any]:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -86,7 +99,7 @@ def run_call(
     statistics = {
         name: read(name, rows, np.float32, value) if name in stored else None for name, value in missing.items()
     }
-    return Outputs(o, **statistics, report=report)
+    return Outputs(o, **statistics, report=report or LaunchReport())
 
 
 def place(
@@ -104,12 +117,21 @@ def place(
         for name, array in (operands(inputs) | dict(others or {})).items()
         if array.size
     }
-    for name, array in _poisoned(call, call.rows, stored).items():
-        addresses[name] = _upload(device, name, array)
-    for name, count in call.partial_elements.items():
-        addresses[name] = _upload(device, name, np.full(count, POISON, np.uint32))
+    addresses |= {name: _upload(device, name, array) for name, array in _unwritten(call, stored).items()}
     addresses["drawn"] = _upload(device, "drawn", np.zeros(1, np.uint32))
     return addresses
+
+
+def poison_again(device: Device, call: Call, addresses: Mapping[str, int], stored: Sequence[str] = STATISTICS) -> None:
+    """Outputs and partial results hold what they held before the first launch."""
+    for name, array in _unwritten(call, stored).items():
+        device.upload(addresses[name], array)
+
+
+def _unwritten(call: Call, stored: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """What outputs and partial results hold before a launch."""
+    partial = {name: np.full(count, POISON, np.uint32) for name, count in call.partial_elements.items()}
+    return _poisoned(call, call.rows, stored) | partial
 
 
 def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int, stored: Sequence[str]) -> dict[str, int]:

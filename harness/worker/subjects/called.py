@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fmha.harness.contract.device import Device, LaunchReport, LoadedModule
-from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Timed, Variant
+from fmha.harness.contract.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.judge.case import Case
 from fmha.harness.worker.launch.time_builds import UntimedError, time_alone
 from fmha.harness.worker.subjects.adapter import Adapter
@@ -60,13 +60,22 @@ class Called(Declared):
         return DeclaredRun(bits, LaunchReport())
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Expected
+        self,
+        device: Device,
+        build: BuildResult,
+        beside: Beside,
+        case: Case,
+        inputs: Arrays,
+        expected: Expected,
+        judged: Measurement,
     ) -> Timed:
         """UntimedError: there is no build of another commit to time it beside."""
         raise UntimedError(f"{self._name} is called, and no commit's")
 
-    def timed_alone(self, device: Device, build: BuildResult, case: Case, inputs: Arrays) -> Timed:
-        """Times of calls by themselves."""
+    def timed_alone(
+        self, device: Device, build: BuildResult, case: Case, inputs: Arrays, expected: Expected, judged: Measurement
+    ) -> Timed:
+        """Times of calls by themselves. What they return is their own memory, which is not looked at again."""
         with self._prepared(device, case, inputs):
             return time_alone(device, self._adapter.batch)
 

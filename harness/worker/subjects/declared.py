@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from fmha.harness.judge.case import Case
 from fmha.harness.judge.oracle.magnitude_levels import ordinary_of
 from fmha.harness.judge.oracle.measure import WrittenOutput, general
 from fmha.harness.kernel_side.launch import sum_of
-from fmha.harness.worker.launch.time_builds import time_both, time_build
+from fmha.harness.worker.launch.time_builds import Work, time_both, time_build
 from fmha.harness.worker.subjects.adapter import Adapter
 from fmha.harness.worker.subjects.adapter_answers import AnsweredLaunch, Packed, Plain, within
 from fmha.harness.worker.subjects.adapter_frames import Arrays
@@ -130,23 +130,27 @@ class Declared:
 
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> DeclaredRun:
         """Every element of every output holds poison before the first launch."""
-        outputs = self._adapter.outputs(case)
         addresses = self._placed(device, case, inputs)
         launches = self._adapter.launches(case, variant.arch)
         try:
             reports = [self._launch(device, module, variant, item, addresses) for item in launches]
         except AdapterError as error:  # a launch that contradicts itself is whose launch it is
             raise (KernelsError(error.what) if self._adapter.parted else error) from error
-        arrays = {}
-        for name, output in outputs.items():
-            kind = dtype_of(output.dtype)
-            shape = kind.shape(output.shape)
-            nbytes = math.prod(shape) * kind.storage.itemsize
-            arrays[name] = device.download(addresses[name], nbytes).view(kind.storage).reshape(shape)
+        arrays = self._read(device, case, addresses)
         report = sum_of(reports)
         if self.lenient and device.name == "emulator":
             report = replace(report, stats={**report.stats, "profile": "lenient"})
         return DeclaredRun(arrays, report)
+
+    def _read(self, device: Device, case: Case, addresses: Mapping[str, int]) -> Arrays:
+        """What the outputs hold."""
+        arrays = {}
+        for name, output in self._adapter.outputs(case).items():
+            kind = dtype_of(output.dtype)
+            shape = kind.shape(output.shape)
+            nbytes = math.prod(shape) * kind.storage.itemsize
+            arrays[name] = device.download(addresses[name], nbytes).view(kind.storage).reshape(shape)
+        return arrays
 
     def writes(self, case: Case) -> Container[str]:
         written = {*self._adapter.outputs(case), *self._adapter.scratch(case)}
@@ -168,48 +172,87 @@ class Declared:
         return general(found, digest.hexdigest(), self._tolerances.get(case.id, 0.0), expected.ordinary)
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Expected
+        self,
+        device: Device,
+        build: BuildResult,
+        beside: Beside,
+        case: Case,
+        inputs: Arrays,
+        expected: Expected,
+        judged: Measurement,
     ) -> Timed:
         def proved(module: LoadedModule, other: BuildResult) -> Measurement:
             return self.measure(case, self.run(device, module, other.variant, case, inputs), expected)
 
         places: list[dict[str, int]] = []
 
-        def work(module: LoadedModule, built: BuildResult) -> Callable[[], object]:
+        def work(module: LoadedModule, built: BuildResult) -> Work:
             places.extend([] if places else [self._placed(device, case, inputs)])  # both over the same memory
-            return self._work(device, module, built.variant, case, places[0])
+            return self._work(device, module, built.variant, case, inputs, expected, places[0])
 
-        return time_both(device, build, beside, proved, work)
+        return time_both(device, build, beside, proved, work, judged)
 
-    def timed_alone(self, device: Device, build: BuildResult, case: Case, inputs: Arrays) -> Timed:
-        def work(module: LoadedModule) -> Callable[[], object]:
-            return self._work(device, module, build.variant, case, self._placed(device, case, inputs))
+    def timed_alone(
+        self, device: Device, build: BuildResult, case: Case, inputs: Arrays, expected: Expected, judged: Measurement
+    ) -> Timed:
+        def work(module: LoadedModule) -> Work:
+            addresses = self._placed(device, case, inputs)
+            return self._work(device, module, build.variant, case, inputs, expected, addresses)
 
-        return time_build(device, build, work)
+        return time_build(device, build, work, judged)
 
     def _work(
-        self, device: Device, module: LoadedModule, variant: Variant, case: Case, addresses: Mapping[str, int]
-    ) -> Callable[[], object]:
+        self,
+        device: Device,
+        module: LoadedModule,
+        variant: Variant,
+        case: Case,
+        inputs: Arrays,
+        expected: Expected,
+        addresses: Mapping[str, int],
+    ) -> Work:
         launches = self._adapter.launches(case, variant.arch)
-        return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
+        first = self._first(case, inputs)
+        in_place = any(output.first != "poison" for output in self._adapter.outputs(case).values())
+
+        def poison() -> None:
+            for name, array in first.items():
+                device.upload(addresses[name], np.ascontiguousarray(array))
+
+        def measured() -> Measurement:
+            return self.measure(case, DeclaredRun(self._read(device, case, addresses), LaunchReport()), expected)
+
+        return Work(
+            lambda: [self._launch(device, module, variant, item, addresses) for item in launches],
+            poison,
+            measured,
+            repeats=not in_place and not self._adapter.description.overwrites,
+        )
 
     def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:
         """Addresses of the inputs, and of outputs and scratch, which hold what they hold first."""
-        written: dict[str, Output] = {}
+        written: set[str] = set()
         for what, buffers in (("an output", self._adapter.outputs(case)), ("scratch", self._adapter.scratch(case))):
             kept = {name: output for name, output in buffers.items() if output.first == "input"}
-            if both := (buffers.keys() - kept.keys()) & (inputs.keys() | written.keys()):
+            if both := (buffers.keys() - kept.keys()) & (inputs.keys() | written):
                 step = "what is changed in place is an Output with first='input'; else copy, under two names"
                 raise AdapterError(f"{min(both)} is {what}, and something else: {step}")
             for name, output in kept.items():
                 _check_first(name, output, inputs)
-            written |= {name: output for name, output in buffers.items() if name not in kept}
-        addresses = {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in inputs.items()}
-        for name, output in written.items():
-            kind = dtype_of(output.dtype)
-            first = kind.poison if output.first == "poison" else 0
-            addresses[name] = _upload(device, name, np.full(kind.shape(output.shape), first, kind.storage))
-        return addresses
+            written |= buffers.keys() - kept.keys()
+        arrays = {**inputs, **self._first(case, inputs)}
+        return {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+    def _first(self, case: Case, inputs: Arrays) -> Arrays:
+        """What the buffers that launches may write hold before the first one."""
+        found = {name: inputs[name] for name in self._adapter.description.overwrites if name in inputs}
+        for buffers in (self._adapter.outputs(case), self._adapter.scratch(case)):
+            for name, output in buffers.items():
+                kind = dtype_of(output.dtype)
+                first = kind.poison if output.first == "poison" else 0
+                kept = inputs[name] if output.first == "input" else None
+                found[name] = np.full(kind.shape(output.shape), first, kind.storage) if kept is None else kept
+        return found
 
     def _launch(
         self,

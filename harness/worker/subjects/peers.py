@@ -184,13 +184,28 @@ class Peer:
         return general([o], hashlib.sha256(ran.o.tobytes()).hexdigest())
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, cell: PeerCell, inputs: Inputs, expected: Reference
+        self,
+        device: Device,
+        build: BuildResult,
+        beside: Beside,
+        cell: PeerCell,
+        inputs: Inputs,
+        expected: Reference,
+        judged: Measurement,
     ) -> Timed:
         from fmha.harness.worker.launch.time_builds import UntimedError
 
         raise UntimedError(f"{self._name} is no commit's")
 
-    def timed_alone(self, device: Device, build: BuildResult, cell: PeerCell, inputs: Inputs) -> Timed:
+    def timed_alone(
+        self,
+        device: Device,
+        build: BuildResult,
+        cell: PeerCell,
+        inputs: Inputs,
+        expected: Reference,
+        judged: Measurement,
+    ) -> Timed:
         from fmha.harness.worker.launch.time_builds import time_alone
         from fmha.harness.worker.subjects.tensor_calls import batch_of_calls
 

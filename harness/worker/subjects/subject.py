@@ -48,11 +48,20 @@ class Subject(Protocol):
         """How far the outputs are from what they should be."""
 
     def timed(
-        self, device: Device, build: BuildResult, beside: Beside, configuration: Any, inputs: Any, expected: Any
+        self,
+        device: Device,
+        build: BuildResult,
+        beside: Beside,
+        configuration: Any,
+        inputs: Any,
+        expected: Any,
+        judged: Measurement,
     ) -> Timed:
-        """Beside another commit's build. Raises UntimedError."""
+        """Beside another commit's build. `judged` is what `measure` said of the run. Raises UntimedError."""
 
-    def timed_alone(self, device: Device, build: BuildResult, configuration: Any, inputs: Any) -> Timed:
+    def timed_alone(
+        self, device: Device, build: BuildResult, configuration: Any, inputs: Any, expected: Any, judged: Measurement
+    ) -> Timed:
         """Raises UntimedError."""
 
 
@@ -93,8 +102,17 @@ class AttentionSubject:
         configuration: Configuration,
         inputs: Inputs,
         expected: Reference,
+        judged: Measurement,
     ) -> Timed:
-        return time_beside(device, build, beside, configuration, inputs, expected, self._launcher)
+        return time_beside(device, build, beside, configuration, inputs, expected, judged, self._launcher)
 
-    def timed_alone(self, device: Device, build: BuildResult, configuration: Configuration, inputs: Inputs) -> Timed:
-        return time_ours(device, build, configuration, inputs, self._launcher)
+    def timed_alone(
+        self,
+        device: Device,
+        build: BuildResult,
+        configuration: Configuration,
+        inputs: Inputs,
+        expected: Reference,
+        judged: Measurement,
+    ) -> Timed:
+        return time_ours(device, build, configuration, inputs, expected, judged, self._launcher)
