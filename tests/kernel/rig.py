@@ -22,6 +22,7 @@ from fmha.harness.worker.launch.run_attention import run_call
 
 Bits = NDArray[np.uint16]
 OF_INPUTS = frozenset(field.name for field in dataclasses.fields(Inputs))
+OF_BOTH = OF_INPUTS & frozenset(field.name for field in dataclasses.fields(Call))  # the reference's and the kernel's
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,7 @@ class Problem:
             s_sparse=0 if sparse is None else sparse.k.shape[1],
             topk=0 if sparse is None else sparse.indices.shape[2],
             shared_kv=self.inputs.v is None,
-            window_left=self.inputs.window_left,
-            window_right=self.inputs.window_right,
-            scale=self.inputs.scale,
+            **{name: getattr(self.inputs, name) for name in OF_BOTH},
             **self.asked,
         )
 
