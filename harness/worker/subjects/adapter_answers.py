@@ -104,7 +104,7 @@ def build(said: Any) -> Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class PlannedPtx:
     """PTX, what the process that compiled it has read, and the processor seconds that it took, as it says."""
 
     text: str
@@ -112,11 +112,11 @@ class Compiled:
     processor_seconds: float
 
 
-def compiled(said: Any) -> Compiled | None:
+def compiled(said: Any) -> PlannedPtx | None:
     """Of a process that plans, checked; None where it has compiled no such case. CodecError for anything else."""
     if said == {"text": None}:
         return None
-    made = decode(Compiled, said, "compiled")
+    made = decode(PlannedPtx, said, "compiled")
     if not 0.0 <= made.processor_seconds <= _MOST_SECONDS:
         raise CodecError(f"compiled.processor_seconds: {made.processor_seconds} is no time")
     made.text.encode()  # a ValueError for halves of characters
