@@ -314,8 +314,11 @@ def test_two_devices_of_an_executor_have_memories_of_their_own(artefact: Path) -
         assert other.download(address, 4).view(np.uint32)[0] == 3
 
 
-def test_an_executor_that_does_not_start_is_the_machine_s_fault(artefact: Path) -> None:
+@pytest.mark.parametrize("ended", [False, True], ids=["asked at once", "asked when it has ended"])
+def test_an_executor_that_does_not_start_is_the_machine_s_fault(artefact: Path, ended: bool) -> None:
     with closing(Executor("no.such:Device", [artefact])) as executor:
+        if ended:
+            executor.behind._process.wait(60)
         for _ in range(2):
             with pytest.raises(DeviceError, match=r"does not start: .*exit code 2; it last said: device 'no.such:Dev"):
                 executor.open(0, "realistic")

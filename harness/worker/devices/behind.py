@@ -84,8 +84,10 @@ class Behind:
             raise self._ended() from None
 
     def begin(self) -> None:
-        """What it said until now is of what is over: its last words are those from here on."""
-        self._heard.forget()
+        """What it said until now is of what is over: its last words are those from here on. Not where it has not started
+        yet, as what it said then is why."""
+        if self._ready:
+            self._heard.forget()
 
     def distrusted(self, why: object) -> DeviceLostError:
         """Ends the process, which said what it may not say."""
