@@ -229,7 +229,7 @@ def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():
     device = emulator.Device(profile="lenient", timing="b200")
     report, _ = execute("dsl_gemm_pair_n256_store", device)
     replayed = report.timing.replay(0, traced=True)
-    shapes = [place for *_, cause, _, place in replayed.operations if cause == "tensor"]
+    shapes = [operation.place for operation in replayed.operations if operation.cause == "tensor"]
     assert set(shapes) == {256 << 16 | 256}
     assert replayed.busy["tensor"] == len(shapes) * 128  # N / 2 cycles; busy is of an SM
 
@@ -332,11 +332,8 @@ def test_what_l2_answers_does_not_wait_for_what_memory_has_been_asked_for():
     module = kernel(body, params=".param .u64 out, .param .u64 table")
     timing = device.launch(module, "k", 132, 1, [data.address, table.address]).timing
     assert timing is not None
-    (again,) = [
-        to - start
-        for *_, pc, start, to, cause, _, _ in timing.replay(0, without_code(), traced=True).waits
-        if cause == "memory"
-    ][1:]
+    waits = timing.replay(0, without_code(), traced=True).waits
+    (again,) = [wait.end - wait.start for wait in waits if wait.cause == "memory"][1:]
     assert again == pytest.approx(132 * 32768 / H200["l2_bytes"] + H200["l2_latency"], rel=0.1)
     assert again < 0.7 * 132 * 32768 / H200["hbm_bytes"]
 

@@ -60,7 +60,7 @@ class _Process:
 
 
 class Here(Adapter):
-    def _process(self, root: Path, *, gpu: bool = False, kernels: bool = False) -> Any:
+    def _process(self, root: Path, *, kernels: bool = False, **how: bool) -> Any:
         return _Process(root, self.where, self.name)
 
 
