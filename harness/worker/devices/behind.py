@@ -84,8 +84,8 @@ class Behind:
             raise self._ended() from None
 
     def begin(self) -> None:
-        """What it said until now is of what is over: its last words are those from here on. Not where it has not started
-        yet, as what it said then is why."""
+        """What it said until now is of what is over: its last words are those from here on. Until it has started they
+        are why it does not."""
         if self._ready:
             self._heard.forget()
 
