@@ -53,11 +53,25 @@ def module_of(root: Path, source: str, bare: Sequence[str] = ()) -> ModuleType:
             sys.modules[name] = package
     if len(parts) < 2:
         return module_at(path)
-    with _no_bytecode():
+    with _no_bytecode(), _all_or_nothing(root):
         module = importlib.import_module(".".join(parts))
     if module.__file__ is None or Path(module.__file__).resolve() != path.resolve():
         raise ValueError(f"{module.__name__} is {module.__file__}, and not {source}: it was imported before")
     return module
+
+
+@contextlib.contextmanager
+def _all_or_nothing(root: Path) -> Iterator[None]:
+    """Of an import that fails no module of the repository stays: Python drops the one that raised, and the next import
+    would go on with the others, where the first case of a kernel failed."""
+    before = set(sys.modules)
+    try:
+        yield
+    except BaseException:
+        for name in set(sys.modules) - before:
+            if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(root):
+                del sys.modules[name]
+        raise
 
 
 @contextlib.contextmanager
