@@ -246,18 +246,19 @@ def _passed_over(folder: Path) -> Path:
     return found
 
 
-def noticed_by(planted: Planted, folder: Path) -> str:
-    """The first test that fails with the mistake and not without it; empty where none does."""
+def noticed_by(planted: Planted, folder: Path, *, night: bool = False) -> str:
+    """The first test that fails with the mistake and not without it, of those that make test runs or of those of the
+    night; empty where none does."""
     place = folder / planted.file
     text = place.read_text(encoding="utf-8")
     if text.count(planted.old) != 1:
         raise SystemExit(f"{planted.name}: {planted.file} has its place {text.count(planted.old)} times; rewrite it")
     place.write_text(text.replace(planted.old, planted.new), encoding="utf-8")
     try:
-        found = first_red(folder, planted.tests)
+        found = first_red(folder, planted.tests, night=night)
     finally:
         place.write_text(text, encoding="utf-8")
-    if found and first_red(folder, [found]):
+    if found and first_red(folder, [found], night=night):
         raise SystemExit(f"{found} fails without a mistake as well")
     return found
 

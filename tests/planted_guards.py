@@ -377,7 +377,8 @@ def noticed(planted: Planted, trees: queue.SimpleQueue[Path]) -> tuple[str, floa
     folder = trees.get()
     start = time.monotonic()
     try:
-        return noticed_by(planted, folder), time.monotonic() - start
+        found = noticed_by(planted, folder) or noticed_by(planted, folder, night=True)
+        return found, time.monotonic() - start
     except (NotBegunError, SystemExit) as error:
         return f"error: {str(error).splitlines()[0]}", time.monotonic() - start
     finally:
