@@ -129,7 +129,7 @@ class _Run:
     def _perform(self, variables: Mapping[str, str], secrets: Mapping[str, str]) -> None:
         directory, job = self._directory, self._job
         repository = Repository(directory.folder)
-        repository.check_out(job["sha"], directory.tree, directory.before())
+        repository.check_out(job["sha"], directory.tree, directory.previous_tree())
         if job.get("beside"):
             repository.check_out(job["beside"], directory.beside, directory.tree)
         if job.get("judge"):

@@ -63,7 +63,7 @@ class RunDirectory:
         (self.path / "finish.lock").touch()
         write_json(self.path / "job.json", job)
 
-    def before(self) -> Path | None:
+    def previous_tree(self) -> Path | None:
         """The worktree of the latest run but this one, if there is any."""
         with contextlib.suppress(FileNotFoundError):
             others = sorted((name for name in os.listdir(self.path.parent) if name != self.run), reverse=True)
